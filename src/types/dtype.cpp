@@ -1,0 +1,189 @@
+#include "types/dtype.hpp"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/check.hpp"
+
+namespace cleave {
+
+namespace {
+
+struct Row {
+  const char* name;
+  int64_t bytes;
+  DTypeClass kind;
+  DType compute;
+  int rank;           // promotion order
+  int mantissa_bits;  // including the hidden one; 0 for integers
+  int max_exponent;   // of the largest finite value
+};
+
+constexpr Row kRows[kDTypes] = {
+    {"f64", 8, DTypeClass::real, DType::f64, 7, 53, 1023},   {"f32", 4, DTypeClass::real, DType::f32, 6, 24, 127},
+    {"f16", 2, DTypeClass::real, DType::f32, 4, 11, 15},     {"bf16", 2, DTypeClass::real, DType::f32, 5, 8, 127},
+    {"i64", 8, DTypeClass::integer, DType::i64, 3, 0, 0},    {"i32", 4, DTypeClass::integer, DType::i32, 2, 0, 0},
+    {"u8", 1, DTypeClass::integer, DType::u8, 1, 0, 0},      {"bool", 1, DTypeClass::boolean, DType::boolean, 0, 0, 0},
+};
+
+const Row& row(DType d) { return kRows[static_cast<int>(d)]; }
+
+// Rounds to `bits` significant bits with smallest normal exponent 1 - max_exponent, to nearest even.
+double round_bits(double v, int bits, int max_exponent) {
+  if (v == 0 || !std::isfinite(v)) return v;
+  int e = 0;
+  std::frexp(v, &e);  // |v| in [2^(e-1), 2^e)
+  const int lowest = 1 - max_exponent;
+  const int ulp = std::max(e - 1, lowest) - (bits - 1);
+  const double scaled = std::ldexp(v, -ulp);  // exact: at most 53 significant bits
+  const double rounded = std::nearbyint(scaled);
+  const double r = std::ldexp(rounded, ulp);
+  const double largest = std::ldexp(2.0 - std::ldexp(1.0, 1 - bits), max_exponent);
+  return std::fabs(r) > largest ? std::copysign(std::numeric_limits<double>::infinity(), v) : r;
+}
+
+}  // namespace
+
+const char* name(DType d) { return row(d).name; }
+
+std::optional<DType> dtype_from_name(std::string_view text) {
+  for (int i = 0; i < kDTypes; ++i)
+    if (text == kRows[i].name) return static_cast<DType>(i);
+  return std::nullopt;
+}
+
+int64_t byte_size(DType d) { return row(d).bytes; }
+DTypeClass class_of(DType d) { return row(d).kind; }
+DType compute_type(DType d) { return row(d).compute; }
+
+DType promote(DType a, DType b) {
+  if ((a == DType::f16 && b == DType::bf16) || (a == DType::bf16 && b == DType::f16)) return DType::f32;
+  return row(a).rank >= row(b).rank ? a : b;
+}
+
+double round_to(DType d, double v) {
+  switch (d) {
+    case DType::f64: return v;
+    case DType::f32: return static_cast<double>(static_cast<float>(v));
+    default: break;
+  }
+  CHECK(is_real(d), "{}", name(d));
+  return round_bits(v, row(d).mantissa_bits, row(d).max_exponent);
+}
+
+int64_t wrap_to(DType d, int64_t v) {
+  switch (d) {
+    case DType::i32: return static_cast<int32_t>(static_cast<uint32_t>(v));
+    case DType::u8: return static_cast<uint8_t>(v);
+    case DType::boolean: return v != 0;
+    default: return v;
+  }
+}
+
+double unit_roundoff(DType d) { return is_real(d) ? std::ldexp(1.0, -row(d).mantissa_bits) : 0.0; }
+
+double largest_finite(DType d) {
+  return std::ldexp(2.0 - std::ldexp(1.0, 1 - row(d).mantissa_bits), row(d).max_exponent);
+}
+
+uint16_t encode_f16(double value) {
+  const double v = round_to(DType::f16, value);
+  const uint16_t sign = std::signbit(v) ? 0x8000 : 0;
+  if (std::isnan(v)) return sign | 0x7e00;
+  if (std::isinf(v)) return sign | 0x7c00;
+  const double a = std::fabs(v);
+  if (a < std::ldexp(1.0, -14)) return sign | static_cast<uint16_t>(std::ldexp(a, 24));
+  int e = 0;
+  const double m = std::frexp(a, &e);  // [0.5, 1)
+  return sign | static_cast<uint16_t>(((e + 14) << 10) | (static_cast<int>(std::ldexp(m, 11)) & 0x3ff));
+}
+
+double decode_f16(uint16_t bits) {
+  const double sign = bits & 0x8000 ? -1.0 : 1.0;
+  const int e = (bits >> 10) & 0x1f;
+  const int m = bits & 0x3ff;
+  if (e == 31) return m ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+  return sign * (e == 0 ? std::ldexp(m, -24) : std::ldexp(m | 0x400, e - 25));
+}
+
+uint16_t encode_bf16(double value) {
+  const double v = round_to(DType::bf16, value);
+  if (std::isnan(v)) return std::signbit(v) ? 0xffc0 : 0x7fc0;
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(v)) >> 16);
+}
+
+double decode_bf16(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+
+namespace {
+template <class T>
+T read(const void* address) {
+  T v;
+  std::memcpy(&v, address, sizeof v);
+  return v;
+}
+template <class T>
+void write(void* address, T v) {
+  std::memcpy(address, &v, sizeof v);
+}
+}  // namespace
+
+double load_real(DType d, const void* p) {
+  switch (d) {
+    case DType::f64: return read<double>(p);
+    case DType::f32: return read<float>(p);
+    case DType::f16: return decode_f16(read<uint16_t>(p));
+    case DType::bf16: return decode_bf16(read<uint16_t>(p));
+    default: return static_cast<double>(load_integer(d, p));
+  }
+}
+
+int64_t load_integer(DType d, const void* p) {
+  switch (d) {
+    case DType::i64: return read<int64_t>(p);
+    case DType::i32: return read<int32_t>(p);
+    case DType::u8: return read<uint8_t>(p);
+    case DType::boolean: return read<uint8_t>(p) != 0;
+    default: CHECK(false, "{} is not an integer type", name(d));
+  }
+}
+
+void store_real(DType d, void* p, double v) {
+  switch (d) {
+    case DType::f64: return write(p, v);
+    case DType::f32: return write(p, static_cast<float>(v));
+    case DType::f16: return write(p, encode_f16(v));
+    case DType::bf16: return write(p, encode_bf16(v));
+    default: CHECK(false, "{} is not a real type", name(d));
+  }
+}
+
+void store_integer(DType d, void* p, int64_t v) {
+  v = wrap_to(d, v);
+  switch (d) {
+    case DType::i64: return write(p, v);
+    case DType::i32: return write(p, static_cast<int32_t>(v));
+    case DType::u8:
+    case DType::boolean: return write(p, static_cast<uint8_t>(v));
+    default: CHECK(false, "{} is not an integer type", name(d));
+  }
+}
+
+int64_t real_to_integer(DType to, double v) {
+  if (to == DType::boolean) return v != 0;  // NaN != 0 is true
+  if (std::isnan(v)) return 0;
+  double lo = 0, hi = 0;
+  switch (to) {
+    case DType::i64: lo = -0x1p63; hi = 0x1p63; break;
+    case DType::i32: lo = -2147483648.0; hi = 2147483647.0; break;
+    case DType::u8: lo = 0; hi = 255; break;
+    default: CHECK(false, "{} is not an integer type", name(to));
+  }
+  v = std::trunc(v);
+  if (v <= lo) return to == DType::i64 ? std::numeric_limits<int64_t>::min() : static_cast<int64_t>(lo);
+  if (v >= hi) return to == DType::i64 ? std::numeric_limits<int64_t>::max() : static_cast<int64_t>(hi);
+  return static_cast<int64_t>(v);
+}
+
+}  // namespace cleave
