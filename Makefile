@@ -1,0 +1,45 @@
+# The two commands that matter: `make demo` and `make test`. Everything else is CMake; see CONTRIBUTING.md.
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+TEST_JOBS ?= 2
+CXX_FILES = $(shell git ls-files 'src/*.cpp' 'src/*.hpp' 'tests/*.cpp' 'tests/*.hpp' 'bench/*.cpp' 'bench/*.hpp' 'fuzz/*.cpp' 'fuzz/*.hpp')
+
+.PHONY: help setup configure build weights test demo format check clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    install what is needed, build, optimise three real inputs, print the table"
+	@echo "make test    install what is needed, build, run all tests"
+	@echo "make build   build/bin/cleave, the release command"
+	@echo "make setup | weights | check | format | clean"
+
+setup:
+	@tools/setup
+
+configure: setup
+	@test -f build/build.ninja || cmake --preset release >build-configure.log 2>&1 \
+	  || { cat build-configure.log; exit 1; }
+	@rm -f build-configure.log
+
+build: configure
+	@ninja -C build -j $(JOBS) --quiet
+
+# The weights of the ONNX examples are generated, not committed (docs/decisions/0002-onnx-example-weights.md).
+weights: setup
+	@python3 tools/make_weights examples/gpt2_block.weights.txt
+
+test: build weights
+	@ctest --test-dir build -j $(TEST_JOBS) --output-on-failure --no-tests=error
+
+demo: build weights
+	@tools/demo
+
+format: setup
+	@clang-format-19 -i $(CXX_FILES)
+
+check: setup
+	@python3 tools/check_rooms
+	@clang-format-19 --dry-run --Werror $(CXX_FILES)
+	@if command -v ruff >/dev/null; then ruff check --quiet tools python examples; fi
+
+clean:
+	@rm -rf build
