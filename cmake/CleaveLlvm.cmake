@@ -1,0 +1,11 @@
+# LLVM 19 for src/jit, the shared library of the distribution. Sets CLEAVE_LLVM_LIBS.
+find_package(LLVM 19.1 QUIET CONFIG HINTS /usr/lib/llvm-19/lib/cmake/llvm)
+if(LLVM_FOUND)
+  add_library(cleave_llvm INTERFACE)
+  target_include_directories(cleave_llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
+  target_link_libraries(cleave_llvm INTERFACE LLVM)
+  target_link_directories(cleave_llvm INTERFACE ${LLVM_LIBRARY_DIRS})
+  set(CLEAVE_LLVM_LIBS cleave_llvm)
+else()
+  message(FATAL_ERROR "LLVM 19 was not found: install llvm-19-dev")
+endif()

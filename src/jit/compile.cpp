@@ -1,0 +1,243 @@
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/Config/llvm-config.h>
+#include <llvm/ExecutionEngine/Orc/LLJIT.h>
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Module.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Object/ObjectFile.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/TargetParser/Host.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Scalar/LICM.h>
+#include <llvm/Transforms/Scalar/LoopPassManager.h>
+
+#include <mutex>
+
+#include "jit/emit.hpp"
+
+namespace cleave::jit {
+
+namespace {
+
+void initialize_llvm() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+}
+
+std::string host_features() {
+  std::string out;
+  for (const auto& feature : llvm::sys::getHostCPUFeatures())
+    out += fmt::format("{}{}{}", out.empty() ? "" : ",", feature.getValue() ? '+' : '-', feature.getKey().str());
+  return out;
+}
+
+Result<std::unique_ptr<llvm::TargetMachine>> target_machine(const Target& target) {
+  initialize_llvm();
+  const std::string triple = llvm::sys::getProcessTriple();
+  std::string problem;
+  const llvm::Target* t = llvm::TargetRegistry::lookupTarget(triple, problem);
+  if (!t) return diagnose(Code::codegen_failed, problem);
+  llvm::TargetOptions options;
+  options.MCOptions.AsmVerbose = true;
+  std::unique_ptr<llvm::TargetMachine> machine(t->createTargetMachine(triple, target.cpu, target.features, options,
+                                                                      llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                                                      llvm::CodeGenOptLevel::Default, true));
+  if (!machine) return diagnose(Code::codegen_failed, "there is no target machine for " + triple);
+  return machine;
+}
+
+// Common subexpressions and loop invariants only.
+void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  llvm::FunctionPassManager passes;
+  passes.addPass(llvm::EarlyCSEPass(true));
+  passes.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()), true));
+  for (llvm::Function& f : module)
+    if (!f.isDeclaration()) passes.run(f, functions);
+}
+
+struct Emitted {
+  std::unique_ptr<llvm::LLVMContext> context;
+  std::unique_ptr<llvm::Module> module;
+  std::unique_ptr<llvm::TargetMachine> machine;
+};
+
+Result<Emitted> emit(const vec::Module& module, const Options& options) {
+  Diagnostics problems = vec::verify(module);
+  if (!problems.empty()) return problems;
+  Emitted out;
+  TRY_ASSIGN(out.machine, target_machine(options.target));
+  out.context = std::make_unique<llvm::LLVMContext>();
+  out.module = emit_llvm(module, options.target, *out.context);
+  out.module->setTargetTriple(llvm::sys::getProcessTriple());
+  out.module->setDataLayout(out.machine->createDataLayout());
+  if (options.optimize) optimize(*out.module, *out.machine);
+  return out;
+}
+
+Result<llvm::SmallVector<char, 0>> generate(const vec::Module& module, const Options& options,
+                                            llvm::CodeGenFileType kind) {
+  TRY_ASSIGN(Emitted emitted, emit(module, options));
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager passes;
+  if (emitted.machine->addPassesToEmitFile(passes, stream, nullptr, kind))
+    return diagnose(Code::codegen_failed, "the target machine emits no code of this kind");
+  passes.run(*emitted.module);
+  return bytes;
+}
+
+std::string message(llvm::Error error) { return llvm::toString(std::move(error)); }
+
+}  // namespace
+
+struct CompiledModule::Impl {
+  std::vector<uint8_t> object;
+  std::unique_ptr<llvm::orc::LLJIT> jit;
+};
+
+Target host_target() {
+  initialize_llvm();
+  Target t;
+  const Machine m = host_machine();
+  t.isa = m.isa;
+  t.vector_bytes = m.vector_bytes;
+  t.cpu = llvm::sys::getHostCPUName().str();
+  t.features = host_features();
+  return t;
+}
+
+Result<Target> target_for(Isa isa) {
+  const Target host = host_target();
+  if (isa == host.isa) return host;
+  Target t;
+  t.isa = isa;
+  t.vector_bytes = with_isa({}, isa).vector_bytes;
+  if (isa == Isa::avx2 && host.isa == Isa::avx512) {
+    t.cpu = "x86-64-v3";
+    t.tune = "znver3";  // its model has no false loop-carried spills at 6x16, haswell's has (cpu.md 1.3)
+    return t;
+  }
+  if (isa == Isa::generic && (host.isa == Isa::avx2 || host.isa == Isa::avx512)) {
+    t.cpu = "x86-64-v2";
+    return t;
+  }
+  return diagnose(Code::unsupported_target, name(isa));
+}
+
+std::string Target::key() const { return fmt::format("{}|{}|{}|{}", name(isa), cpu, tune, features); }
+std::string cache_key(const Options& o) {
+  return fmt::format("llvm {}|{}|math {}|optimize {}", LLVM_VERSION_STRING, o.target.key(), o.expand_math, o.optimize);
+}
+
+Result<CompiledModule> compile(const vec::Module& module, const Options& options) {
+  TRY_ASSIGN(auto bytes, generate(module, options, llvm::CodeGenFileType::ObjectFile));
+  return load_object({bytes.begin(), bytes.end()});
+}
+
+Result<CompiledModule> load_object(std::vector<uint8_t> object) {
+  initialize_llvm();
+  auto impl = std::make_shared<CompiledModule::Impl>();
+  impl->object = std::move(object);
+  auto jit = llvm::orc::LLJITBuilder().create();
+  if (!jit) return diagnose(Code::codegen_failed, message(jit.takeError()));
+  impl->jit = std::move(*jit);
+  auto& session = impl->jit->getExecutionSession();
+  session.setErrorReporter([](llvm::Error e) { llvm::consumeError(std::move(e)); });  // lookups return their errors
+  auto& library = impl->jit->getMainJITDylib();
+
+  llvm::orc::SymbolMap helpers;
+  for (const FnInfo& f : all_fns())
+    for (const bool integer : {false, true})
+      helpers[impl->jit->mangleAndIntern(helper_symbol(f.fn, integer))] = {
+          llvm::orc::ExecutorAddr::fromPtr(helper_address(f.fn, integer)), llvm::JITSymbolFlags::Exported};
+  if (auto e = library.define(llvm::orc::absoluteSymbols(std::move(helpers))))
+    return diagnose(Code::codegen_failed, message(std::move(e)));
+  auto process = llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
+      impl->jit->getDataLayout().getGlobalPrefix());
+  if (!process) return diagnose(Code::codegen_failed, message(process.takeError()));
+  library.addGenerator(std::move(*process));
+
+  const llvm::StringRef bytes(reinterpret_cast<const char*>(impl->object.data()), impl->object.size());
+  auto parsed = llvm::object::ObjectFile::createObjectFile(llvm::MemoryBufferRef(bytes, "cleave"));
+  if (!parsed) return diagnose(Code::bad_object, message(parsed.takeError()));
+  if (auto e = impl->jit->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(bytes, "cleave")))
+    return diagnose(Code::bad_object, message(std::move(e)));
+  CompiledModule out;
+  out.impl_ = std::move(impl);
+  return out;
+}
+
+Result<CleaveKernel> CompiledModule::function(std::string_view name) const {
+  auto symbol = impl_->jit->lookup(kernel_symbol(name));
+  if (!symbol) {
+    llvm::consumeError(symbol.takeError());
+    return diagnose(Code::missing_function, name);
+  }
+  return symbol->toPtr<CleaveKernel>();
+}
+
+const std::vector<uint8_t>& CompiledModule::object() const { return impl_->object; }
+
+Result<std::string> llvm_text(const vec::Module& module, const Options& options) {
+  TRY_ASSIGN(Emitted emitted, emit(module, options));
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  emitted.module->print(stream, nullptr);
+  return text;
+}
+
+Result<std::string> asm_text(const vec::Module& module, const Options& options) {
+  TRY_ASSIGN(auto bytes, generate(module, options, llvm::CodeGenFileType::AssemblyFile));
+  return std::string(bytes.begin(), bytes.end());
+}
+
+// The code generator comments each basic block with its loop ("Inner Loop Header", "in Loop: Header=BB0_2") and each
+// stack access of the register allocator ("16-byte Spill", "Folded Reload").
+SpillCount count_spills(std::string_view text) {
+  SpillCount out;
+  std::vector<std::string_view> inner_headers;
+  std::string_view label;
+  bool inner = false;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    const auto has = [&](std::string_view part) { return line.find(part) != std::string_view::npos; };
+    const size_t bb = line.find("BB");
+    if (line.starts_with(".LBB") || line.starts_with("# %bb.")) {
+      inner = false;
+      label = line.starts_with(".LBB") ? line.substr(bb, line.find(':') - bb) : std::string_view();
+    }
+    if (has("Inner Loop Header")) {
+      inner = true;
+      inner_headers.push_back(label);
+    } else if (const size_t at = line.find("in Loop: Header="); at != std::string_view::npos) {
+      const std::string_view rest = line.substr(at + 16);
+      const std::string_view header = rest.substr(0, rest.find(' '));
+      for (const std::string_view h : inner_headers) inner = inner || h == header;
+    }
+    if (has(" Spill") || has(" Reload")) {
+      ++out.total;
+      out.innermost += inner;
+    }
+  }
+  return out;
+}
+
+}  // namespace cleave::jit
