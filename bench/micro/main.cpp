@@ -1,0 +1,146 @@
+// bench_micro: register tiles of the matrix product in per cent of the multiply-add peak measured beside them, and cycles
+// per element of the scalar functions. Prints a table; asserts nothing.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/rng.hpp"
+#include "jit/jit.hpp"
+#include "runtime/buffer.hpp"
+#include "runtime/calibrate.hpp"
+#include "runtime/timing.hpp"
+#include "vec/microkernel.hpp"
+
+namespace cleave {
+namespace {
+
+constexpr int64_t kRows = 48;  // of A, walked by the tile
+constexpr int64_t kDepth = 256;
+
+struct TileCase {
+  Isa isa;
+  int rows, vectors, lanes;
+  bool packed_a = false;
+  DType b = DType::f32;
+  bool optimize = false;
+};
+
+// A 48 x 256 row-major (or packed), B one panel, C written once per pass over k.
+void run_tile(const TileCase& c) {
+  const int64_t panels = kRows / c.rows;
+  vec::Module module;
+  module.functions.emplace_back("tile");
+  vec::Builder b(module.functions.back());
+  const int64_t columns = c.vectors * c.lanes;
+  const vec::Value A = b.tensor_data(0), B = b.tensor_data(1), C = b.tensor_data(2);
+  const vec::Value a_stride = c.packed_a ? b.i64(1) : b.tensor_stride(0, 0);
+  const vec::Value k = b.extent(0);
+  b.for_each(b.i64(0), b.i64(panels), b.i64(1), [&](vec::Value p) {
+    vec::MatmulTile t;
+    t.rows = c.rows, t.vectors = c.vectors, t.lanes = c.lanes;
+    t.b_dtype = c.b;
+    t.k = k;
+    const vec::Value row = b.mul(p, b.i64(c.rows));
+    t.a = b.element(A, c.packed_a ? b.mul(row, k) : b.mul(row, a_stride), DType::f32);
+    t.a_row_stride = a_stride;
+    if (c.packed_a) t.a_k_stride = b.i64(c.rows);
+    t.b = B, t.b_row_stride = b.i64(columns);
+    t.c = b.element(C, b.mul(row, b.i64(columns)), DType::f32);
+    t.c_row_stride = b.i64(columns);
+    vec::emit_matmul_tile(b, t);
+  });
+  auto target = jit::target_for(c.isa);
+  if (!target) return;
+  jit::Options options;
+  options.target = *target;
+  options.optimize = c.optimize;
+  const double start = runtime::thread_cpu_seconds();
+  auto compiled = jit::compile(module, options);
+  if (!compiled) return fmt::print("{}\n", render(compiled.errors(), nullptr));
+  const CleaveKernel kernel = compiled->function("tile").value();
+  const double compile_ms = 1e3 * (runtime::thread_cpu_seconds() - start);
+  const auto spills = jit::count_spills(jit::asm_text(module, options).value());
+
+  runtime::Buffer a(kRows * kDepth * 4), w(kDepth * columns * 4), out(kRows * columns * 4);
+  const int64_t a_strides[] = {kDepth, 1};
+  const CleaveTensor tensors[] = {{a.data(), a_strides}, {w.data(), a_strides}, {out.data(), a_strides}};
+  const int64_t extents[] = {kDepth};
+  const CleaveCall call{tensors, extents, nullptr, nullptr};
+  const double flops = 2.0 * static_cast<double>(panels * c.rows * columns * kDepth);
+  std::vector<double> shares;
+  for (int i = 0; i < 9; ++i) {
+    const double before = runtime::measure_peak_gflops(c.isa);
+    const double seconds = runtime::time_best([&] { kernel(&call, 0, nullptr); }, 1e-3, 3);
+    const double after = runtime::measure_peak_gflops(c.isa);
+    shares.push_back(flops / seconds * 1e-9 / std::max(before, after));
+  }
+  fmt::print("{:7} {:>2}x{:<2} {:8} B {:5}{} {:5.1f} % of peak (best {:5.1f})  {:4.1f} ms  spills {}/{}\n", name(c.isa),
+             c.rows, columns, c.packed_a ? "packed A" : "A rows", name(c.b), c.optimize ? " opt" : "    ",
+             100 * runtime::median(shares), 100 * runtime::quantile(shares, 1.0), compile_ms, spills.innermost,
+             spills.total);
+}
+
+void run_function(Isa isa, Fn fn, double lo, double hi, double gigahertz) {
+  auto target = jit::target_for(isa);
+  if (!target) return;
+  jit::Options options;
+  options.target = *target;
+  const int lanes = target->vector_bytes / 4;
+  constexpr int64_t n = 2048;
+  vec::Module module;
+  module.functions.emplace_back("map");
+  vec::Builder b(module.functions.back());
+  const vec::Value x = b.tensor_data(0), y = b.tensor_data(1);
+  b.for_each(b.i64(0), b.i64(n), b.i64(4 * lanes), [&](vec::Value i) {
+    std::vector<vec::Value> r;
+    for (int u = 0; u < 4; ++u) {
+      const vec::Value v = b.load(b.ptr_add(b.element(x, i, DType::f32), 4 * u * lanes), DType::f32, lanes);
+      r.push_back(b.apply(fn, info(fn).arity == 1 ? std::vector<vec::Value>{v} : std::vector<vec::Value>{v, v}));
+    }
+    for (int u = 0; u < 4; ++u)
+      b.store(r[static_cast<size_t>(u)], b.ptr_add(b.element(y, i, DType::f32), 4 * u * lanes), DType::f32);
+  });
+  auto compiled = jit::compile(module, options);
+  if (!compiled) return fmt::print("{}\n", render(compiled.errors(), nullptr));
+  const CleaveKernel kernel = compiled->function("map").value();
+  runtime::Buffer in(n * 4), out(n * 4);
+  Rng rng(7);
+  for (int64_t i = 0; i < n; ++i) in.as<float>()[i] = static_cast<float>(lo + (hi - lo) * rng.uniform());
+  const CleaveTensor tensors[] = {{in.data(), nullptr}, {out.data(), nullptr}};
+  const CleaveCall call{tensors, nullptr, nullptr, nullptr};
+  const double seconds = runtime::time_best([&] { kernel(&call, 0, nullptr); }, 1e-3, 5);
+  fmt::print("{:7} {:12} {:6.2f} cycles/element\n", name(isa), info(fn).name, seconds * gigahertz * 1e9 / n);
+}
+
+}  // namespace
+}  // namespace cleave
+
+int main(int argc, char** argv) {
+  using namespace cleave;
+  const std::string which = argc > 1 ? argv[1] : "all";
+  const Machine host = host_machine();
+  std::vector<Isa> isas = {Isa::avx2};
+  if (host.isa == Isa::avx512) isas.push_back(Isa::avx512);
+  if (which == "machine") fmt::print("{}", print(runtime::measured(host)));
+  if (which == "tiles" || which == "all") {
+    for (const Isa isa : isas) fmt::print("{} peak {:.1f} GFLOP/s\n", name(isa), runtime::measure_peak_gflops(isa));
+    for (const TileCase& c : {TileCase{Isa::avx2, 6, 2, 8}, {Isa::avx2, 4, 3, 8}, {Isa::avx2, 4, 2, 8},
+                              {Isa::avx2, 6, 2, 8, true}, {Isa::avx2, 6, 2, 8, false, DType::bf16},
+                              {Isa::avx2, 6, 2, 8, false, DType::f32, true},
+                              {Isa::avx512, 8, 3, 16}, {Isa::avx512, 12, 2, 16}, {Isa::avx512, 6, 4, 16},
+                              {Isa::avx512, 4, 4, 16}, {Isa::avx512, 8, 2, 16}, {Isa::avx512, 8, 3, 16, true},
+                              {Isa::avx512, 12, 2, 16, true}, {Isa::avx512, 8, 3, 16, false, DType::bf16},
+                              {Isa::avx512, 8, 3, 16, false, DType::f16},
+                              {Isa::avx512, 8, 3, 16, false, DType::f32, true}})
+      run_tile(c);
+  }
+  if (which == "functions" || which == "all") {
+    const double gigahertz = runtime::measured(host).gigahertz;
+    for (const Isa isa : isas)
+      for (const FnInfo& f : all_fns())
+        if (f.rule == FnRule::real && f.arity == 1)
+          run_function(isa, f.fn, f.fn == Fn::log || f.fn == Fn::sqrt || f.fn == Fn::log2 || f.fn == Fn::rsqrt ? 0.1 : -8,
+                       8, gigahertz);
+  }
+  return 0;
+}
