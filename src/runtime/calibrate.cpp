@@ -106,7 +106,7 @@ double measure_peak_gflops(Isa isa, int shortness) {
   for (int i = 0; i < 4; ++i) {
     const double start = thread_cpu_seconds();
     double flops = 0;
-    while (thread_cpu_seconds() - start < 0.5e-3 / shortness) flops += loop(10000, &sink);
+    while (thread_cpu_seconds() - start < 0.5e-3 / shortness) flops += loop(40000, &sink);
     best = std::max(best, flops / (thread_cpu_seconds() - start) * 1e-9);
   }
   asm volatile("" : : "g"(&sink) : "memory");
