@@ -17,6 +17,7 @@
 #include <mutex>
 
 #include "jit/emit.hpp"
+#include "vec/expand_math.hpp"
 
 namespace cleave::jit {
 
@@ -83,7 +84,7 @@ Result<Emitted> emit(const vec::Module& module, const Options& options) {
   Emitted out;
   TRY_ASSIGN(out.machine, target_machine(options.target));
   out.context = std::make_unique<llvm::LLVMContext>();
-  out.module = emit_llvm(module, options.target, *out.context);
+  out.module = emit_llvm(options.expand_math ? vec::expand_math(module) : module, options.target, *out.context);
   out.module->setTargetTriple(llvm::sys::getProcessTriple());
   out.module->setDataLayout(out.machine->createDataLayout());
   if (options.optimize) optimize(*out.module, *out.machine);
