@@ -371,8 +371,10 @@ class FunctionEmitter {
       case Fn::reciprocal: return b_.CreateFDiv(c(1), x[0]);
       case Fn::rsqrt: return b_.CreateFDiv(c(1), unary(Intrinsic::sqrt));
       case Fn::floordiv: {
-        const V q = b_.CreateFDiv(x[0], x[1]);
-        return intrinsic(Intrinsic::floor, {ty}, {q});
+        // In f64: a quotient rounded to f32 may reach the next whole number.
+        llvm::Type* f64 = type(t.with(Elem::f64));
+        const V q = b_.CreateFDiv(b_.CreateFPCast(x[0], f64), b_.CreateFPCast(x[1], f64));
+        return b_.CreateFPCast(intrinsic(Intrinsic::floor, {f64}, {q}), ty);
       }
       case Fn::quot0: return b_.CreateSelect(b_.CreateFCmpOEQ(x[1], c(0)), c(0), b_.CreateFDiv(x[0], x[1]));
       case Fn::max: return extreme(true, x[0], x[1]);
