@@ -1,0 +1,458 @@
+#include "sym/sym.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/check.hpp"
+
+namespace cleave::sym {
+
+namespace {
+
+int64_t clip(__int128 v) {
+  if (v > kHuge) return kHuge;
+  if (v < -kHuge) return -kHuge;
+  return static_cast<int64_t>(v);
+}
+int64_t plus(int64_t a, int64_t b) { return clip(static_cast<__int128>(a) + b); }
+int64_t times(int64_t a, int64_t b) { return clip(static_cast<__int128>(a) * b); }
+int64_t floor_div(int64_t a, int64_t b) {
+  if (b == 0) return 0;
+  const int64_t q = a / b;
+  return q - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+int64_t floor_mod(int64_t a, int64_t b) { return b == 0 ? 0 : a - floor_div(a, b) * b; }
+
+bool unbounded(int64_t v) { return v <= -kHuge || v >= kHuge; }
+
+Interval add(Interval a, Interval b) {
+  return {unbounded(a.lo) || unbounded(b.lo) ? -kHuge : plus(a.lo, b.lo),
+          unbounded(a.hi) || unbounded(b.hi) ? kHuge : plus(a.hi, b.hi)};
+}
+Interval mul(Interval a, Interval b) {
+  const int64_t c[] = {times(a.lo, b.lo), times(a.lo, b.hi), times(a.hi, b.lo), times(a.hi, b.hi)};
+  return {*std::min_element(c, c + 4), *std::max_element(c, c + 4)};
+}
+
+}  // namespace
+
+Expr Pool::intern(Node node) {
+  Key key{node.kind, node.value, node.terms, node.a, node.b};
+  if (node.kind != Kind::symbol) {
+    if (auto it = known_.find(key); it != known_.end()) return it->second;
+  }
+  const Expr id(static_cast<uint32_t>(nodes_.size()));
+  if (node.kind != Kind::symbol) known_.emplace(std::move(key), id);
+  nodes_.push_back(std::move(node));
+  return id;
+}
+
+Expr Pool::constant(int64_t value) { return intern({.kind = Kind::constant, .value = value}); }
+
+Expr Pool::symbol(std::string_view name, Interval range) {
+  auto it = by_name_.find(std::string(name));
+  if (it != by_name_.end()) {
+    Node& n = nodes_[it->second.index];
+    if (unbounded(n.range.lo) && unbounded(n.range.hi)) n.range = range;
+    return it->second;
+  }
+  const Expr id = intern({.kind = Kind::symbol, .name = std::string(name), .range = range});
+  by_name_.emplace(std::string(name), id);
+  return id;
+}
+
+Expr Pool::fresh(std::string_view stem, Interval range) {
+  std::string name(stem);
+  for (int i = 1; by_name_.count(name); ++i) name = fmt::format("{}{}", stem, i);
+  return symbol(name, range);
+}
+
+void Pool::set_range(Expr symbol, Interval range) {
+  CHECK(kind(symbol) == Kind::symbol);
+  nodes_[symbol.index].range = range;
+}
+
+std::optional<Expr> Pool::find_symbol(std::string_view name) const {
+  auto it = by_name_.find(std::string(name));
+  if (it == by_name_.end()) return std::nullopt;
+  return it->second;
+}
+
+std::optional<int64_t> Pool::as_constant(Expr e) const {
+  if (kind(e) != Kind::constant) return std::nullopt;
+  return nodes_[e.index].value;
+}
+
+std::vector<Pool::Term> Pool::terms(Expr e) const {
+  const Node& n = nodes_[e.index];
+  switch (n.kind) {
+    case Kind::constant: return n.value == 0 ? std::vector<Term>{} : std::vector<Term>{{n.value, {}}};
+    case Kind::polynomial: return n.terms;
+    case Kind::symbol:
+    case Kind::floordiv:
+    case Kind::mod:
+    case Kind::min:
+    case Kind::max: return {{1, {e}}};
+  }
+  return {};
+}
+
+Expr Pool::from_terms(std::vector<Term> terms) {
+  std::map<std::vector<Expr>, int64_t> sum;
+  for (Term& t : terms) {
+    int64_t& c = sum[t.atoms];
+    c = plus(c, t.coefficient);
+  }
+  std::vector<Term> kept;
+  for (auto& [atoms, coefficient] : sum)
+    if (coefficient != 0) kept.push_back({coefficient, atoms});
+  if (kept.empty()) return constant(0);
+  if (kept.size() == 1 && kept[0].atoms.empty()) return constant(kept[0].coefficient);
+  if (kept.size() == 1 && kept[0].atoms.size() == 1 && kept[0].coefficient == 1) return kept[0].atoms[0];
+  return intern({.kind = Kind::polynomial, .terms = std::move(kept)});
+}
+
+Expr Pool::add(Expr a, Expr b) {
+  auto t = terms(a);
+  for (Term& x : terms(b)) t.push_back(std::move(x));
+  return from_terms(std::move(t));
+}
+
+Expr Pool::sub(Expr a, Expr b) { return add(a, mul(b, constant(-1))); }
+
+Expr Pool::mul(Expr a, Expr b) {
+  std::vector<Term> out;
+  for (const Term& x : terms(a))
+    for (const Term& y : terms(b)) {
+      Term t{times(x.coefficient, y.coefficient), x.atoms};
+      t.atoms.insert(t.atoms.end(), y.atoms.begin(), y.atoms.end());
+      std::sort(t.atoms.begin(), t.atoms.end());
+      out.push_back(std::move(t));
+    }
+  return from_terms(std::move(out));
+}
+
+Expr Pool::product(std::span<const Expr> factors) {
+  Expr p = constant(1);
+  for (Expr f : factors) p = mul(p, f);
+  return p;
+}
+
+Expr Pool::floordiv(Expr a, Expr b) {
+  const auto ca = as_constant(a), cb = as_constant(b);
+  if (ca && cb) return constant(floor_div(*ca, *cb));
+  if (ca && *ca == 0) return a;
+  if (a == b && bounds(b).lo > 0) return constant(1);
+  if (cb && *cb > 0) {
+    if (*cb == 1) return a;
+    // Multiples of the divisor come out: floor((c*k + r) / c) = k + floor(r / c).
+    std::vector<Term> whole, rest;
+    for (Term& t : terms(a)) {
+      const int64_t q = floor_div(t.coefficient, *cb), r = floor_mod(t.coefficient, *cb);
+      if (q != 0) whole.push_back({q, t.atoms});
+      if (r != 0) rest.push_back({r, t.atoms});
+    }
+    const Expr r = from_terms(rest);
+    const Expr w = from_terms(whole);
+    const Interval range = bounds(r);
+    if (range.lo >= 0 && range.hi < *cb) return w;
+    if (!whole.empty()) return add(w, floordiv(r, b));
+    // floor(floor(x / c1) / c2) = floor(x / (c1*c2)).
+    if (kind(a) == Kind::floordiv) {
+      const auto [x, y] = operands(a);
+      if (auto cy = as_constant(y); cy && *cy > 0) return floordiv(x, constant(times(*cy, *cb)));
+    }
+    // A common factor of all coefficients and the divisor cancels.
+    int64_t g = *cb;
+    for (const Term& t : terms(a)) g = std::gcd(g, t.coefficient);
+    if (g > 1) {
+      auto t = terms(a);
+      for (Term& x : t) x.coefficient /= g;
+      return floordiv(from_terms(std::move(t)), constant(*cb / g));
+    }
+  }
+  if (!cb) {
+    // Exact division of every term by a product of atoms (b a single positive term).
+    const auto tb = terms(b);
+    if (tb.size() == 1 && bounds(b).lo > 0) {
+      std::vector<Term> whole;
+      bool exact = true;
+      for (Term t : terms(a)) {
+        exact = exact && t.coefficient % tb[0].coefficient == 0;
+        for (Expr atom : tb[0].atoms) {
+          auto it = std::find(t.atoms.begin(), t.atoms.end(), atom);
+          if (it == t.atoms.end()) exact = false;
+          else t.atoms.erase(it);
+        }
+        t.coefficient /= tb[0].coefficient;
+        whole.push_back(std::move(t));
+      }
+      if (exact) return from_terms(std::move(whole));
+    }
+    const Interval ra = bounds(a), rb = bounds(b);
+    if (ra.lo >= 0 && rb.lo > 0 && at_most(add(a, 1), b) == Proof::yes) return constant(0);
+  }
+  return intern({.kind = Kind::floordiv, .a = a, .b = b});
+}
+
+Expr Pool::mod(Expr a, Expr b) {
+  const auto ca = as_constant(a), cb = as_constant(b);
+  if (ca && cb) return constant(floor_mod(*ca, *cb));
+  if (cb && *cb > 0) {
+    std::vector<Term> rest;
+    for (Term& t : terms(a))
+      if (const int64_t r = floor_mod(t.coefficient, *cb); r != 0) rest.push_back({r, t.atoms});
+    const Expr r = from_terms(rest);
+    const Interval range = bounds(r);
+    if (range.lo >= 0 && range.hi < *cb) return r;
+    if (as_constant(r)) return constant(floor_mod(*as_constant(r), *cb));
+    return intern({.kind = Kind::mod, .a = r, .b = b});
+  }
+  const Expr q = floordiv(a, b);
+  if (kind(q) != Kind::floordiv && bounds(b).lo > 0) return sub(a, mul(q, b));
+  return intern({.kind = Kind::mod, .a = a, .b = b});
+}
+
+Expr Pool::ceildiv(Expr a, Expr b) { return floordiv(add(a, sub(b, constant(1))), b); }
+
+Expr Pool::min(Expr a, Expr b) {
+  if (a == b) return a;
+  if (at_most(a, b) == Proof::yes) return a;
+  if (at_most(b, a) == Proof::yes) return b;
+  if (b < a) std::swap(a, b);
+  return intern({.kind = Kind::min, .a = a, .b = b});
+}
+
+Expr Pool::max(Expr a, Expr b) {
+  if (a == b) return a;
+  if (at_most(a, b) == Proof::yes) return b;
+  if (at_most(b, a) == Proof::yes) return a;
+  if (b < a) std::swap(a, b);
+  return intern({.kind = Kind::max, .a = a, .b = b});
+}
+
+std::vector<Expr> Pool::symbols_of(Expr e) const {
+  std::set<Expr> found;
+  std::vector<Expr> todo = {e};
+  std::set<Expr> seen;
+  while (!todo.empty()) {
+    const Expr x = todo.back();
+    todo.pop_back();
+    if (!seen.insert(x).second) continue;
+    const Node& n = nodes_[x.index];
+    switch (n.kind) {
+      case Kind::constant: break;
+      case Kind::symbol: found.insert(x); break;
+      case Kind::polynomial:
+        for (const Term& t : n.terms) todo.insert(todo.end(), t.atoms.begin(), t.atoms.end());
+        break;
+      case Kind::floordiv:
+      case Kind::mod:
+      case Kind::min:
+      case Kind::max: todo.insert(todo.end(), {n.a, n.b}); break;
+    }
+  }
+  return {found.begin(), found.end()};
+}
+
+bool Pool::mentions(Expr e, Expr symbol) const {
+  const auto s = symbols_of(e);
+  return std::binary_search(s.begin(), s.end(), symbol);
+}
+
+Interval Pool::bounds(Expr e) const {
+  const Node& n = nodes_[e.index];
+  switch (n.kind) {
+    case Kind::constant: return {n.value, n.value};
+    case Kind::symbol: return n.range;
+    case Kind::polynomial: {
+      Interval sum{0, 0};
+      for (const Term& t : n.terms) {
+        Interval p{t.coefficient, t.coefficient};
+        for (Expr atom : t.atoms) p = cleave::sym::mul(p, bounds(atom));
+        sum = cleave::sym::add(sum, p);
+      }
+      return sum;
+    }
+    case Kind::floordiv: {
+      const Interval a = bounds(n.a), b = bounds(n.b);
+      if (b.lo <= 0) return {};
+      const int64_t c[] = {floor_div(a.lo, b.lo), floor_div(a.lo, b.hi), floor_div(a.hi, b.lo), floor_div(a.hi, b.hi)};
+      return {unbounded(a.lo) ? -kHuge : *std::min_element(c, c + 4), unbounded(a.hi) ? kHuge : *std::max_element(c, c + 4)};
+    }
+    case Kind::mod: {
+      const Interval b = bounds(n.b), a = bounds(n.a);
+      if (b.lo <= 0) return {};
+      return {0, a.lo >= 0 ? std::min(a.hi, b.hi - 1) : b.hi - 1};
+    }
+    case Kind::min: {
+      const Interval a = bounds(n.a), b = bounds(n.b);
+      return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
+    }
+    case Kind::max: {
+      const Interval a = bounds(n.a), b = bounds(n.b);
+      return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
+    }
+  }
+  return {};
+}
+
+Proof Pool::at_most(Expr a, Expr b) const {
+  if (a == b) return Proof::yes;
+  // Bounds of b - a without touching the pool: sum the terms of both with signs.
+  std::map<std::vector<Expr>, int64_t> difference;
+  for (const Term& t : terms(b)) difference[t.atoms] = plus(difference[t.atoms], t.coefficient);
+  for (const Term& t : terms(a)) difference[t.atoms] = plus(difference[t.atoms], -t.coefficient);
+  Interval sum{0, 0};
+  for (const auto& [atoms, coefficient] : difference) {
+    if (coefficient == 0) continue;
+    Interval p{coefficient, coefficient};
+    for (Expr atom : atoms) p = cleave::sym::mul(p, bounds(atom));
+    sum = cleave::sym::add(sum, p);
+  }
+  if (sum.lo >= 0) return Proof::yes;
+  if (sum.hi < 0) return Proof::no;
+  return Proof::unknown;
+}
+
+Proof Pool::less(Expr a, Expr b) const {
+  switch (at_most(b, a)) {
+    case Proof::yes: return Proof::no;
+    case Proof::no: return Proof::yes;
+    case Proof::unknown: return Proof::unknown;
+  }
+  return Proof::unknown;
+}
+
+Proof Pool::equal(Expr a, Expr b) const {
+  if (a == b) return Proof::yes;
+  if (less(a, b) == Proof::yes || less(b, a) == Proof::yes) return Proof::no;
+  return Proof::unknown;
+}
+
+Proof Pool::divides(int64_t divisor, Expr e) const {
+  bool all = true;
+  for (const Term& t : terms(e)) all = all && t.coefficient % divisor == 0;
+  if (all) return Proof::yes;
+  if (auto c = as_constant(e)) return *c % divisor == 0 ? Proof::yes : Proof::no;
+  return Proof::unknown;
+}
+
+std::optional<Expr> Pool::stride(Expr e, Expr symbol) {
+  if (!mentions(e, symbol)) return constant(0);
+  const Expr d = sub(substitute(e, {{symbol, add(symbol, 1)}}), e);
+  if (mentions(d, symbol)) return std::nullopt;
+  return d;
+}
+
+Expr Pool::substitute(Expr e, const std::unordered_map<Expr, Expr>& by) {
+  if (auto it = by.find(e); it != by.end()) return it->second;
+  const Node n = nodes_[e.index];
+  switch (n.kind) {
+    case Kind::constant:
+    case Kind::symbol: return e;
+    case Kind::polynomial: {
+      Expr sum = constant(0);
+      for (const Term& t : n.terms) {
+        Expr p = constant(t.coefficient);
+        for (Expr atom : t.atoms) p = mul(p, substitute(atom, by));
+        sum = add(sum, p);
+      }
+      return sum;
+    }
+    case Kind::floordiv: return floordiv(substitute(n.a, by), substitute(n.b, by));
+    case Kind::mod: return mod(substitute(n.a, by), substitute(n.b, by));
+    case Kind::min: return min(substitute(n.a, by), substitute(n.b, by));
+    case Kind::max: return max(substitute(n.a, by), substitute(n.b, by));
+  }
+  return e;
+}
+
+std::optional<int64_t> Pool::evaluate(Expr e, const std::function<std::optional<int64_t>(Expr)>& value) const {
+  const Node& n = nodes_[e.index];
+  switch (n.kind) {
+    case Kind::constant: return n.value;
+    case Kind::symbol: return value(e);
+    case Kind::polynomial: {
+      int64_t sum = 0;
+      for (const Term& t : n.terms) {
+        int64_t p = t.coefficient;
+        for (Expr atom : t.atoms) {
+          const auto v = evaluate(atom, value);
+          if (!v) return std::nullopt;
+          p = times(p, *v);
+        }
+        sum = plus(sum, p);
+      }
+      return sum;
+    }
+    default: break;
+  }
+  const auto a = evaluate(n.a, value), b = evaluate(n.b, value);
+  if (!a || !b) return std::nullopt;
+  switch (n.kind) {
+    case Kind::floordiv: return floor_div(*a, *b);
+    case Kind::mod: return floor_mod(*a, *b);
+    case Kind::min: return std::min(*a, *b);
+    case Kind::max: return std::max(*a, *b);
+    default: return std::nullopt;
+  }
+}
+
+int64_t Pool::evaluate(Expr e, const std::unordered_map<Expr, int64_t>& values) const {
+  const auto v = evaluate(e, [&](Expr s) -> std::optional<int64_t> {
+    auto it = values.find(s);
+    if (it == values.end()) return std::nullopt;
+    return it->second;
+  });
+  CHECK(v, "a symbol of `{}` has no value", print(e));
+  return *v;
+}
+
+std::string Pool::print(Expr e) const { return print(e, 0); }
+
+// Levels: 0 sum, 1 product, 2 atom.
+std::string Pool::print(Expr e, int level) const {
+  const Node& n = nodes_[e.index];
+  switch (n.kind) {
+    case Kind::constant: return level > 1 && n.value < 0 ? fmt::format("({})", n.value) : fmt::format("{}", n.value);
+    case Kind::symbol: return n.name;
+    case Kind::polynomial: {
+      // Terms with symbols first, the constant last.
+      std::vector<Term> order;
+      for (const bool with_atoms : {true, false})
+        for (const Term& t : n.terms)
+          if (t.atoms.empty() != with_atoms) order.push_back(t);
+      std::string out;
+      for (const Term& t : order) {
+        const bool first = out.empty();
+        int64_t c = t.coefficient;
+        if (!first) out += c < 0 ? " - " : " + ";
+        else if (c < 0) out += "-";
+        c = c < 0 ? -c : c;
+        std::string product;
+        if (c != 1 || t.atoms.empty()) product = fmt::format("{}", c);
+        for (Expr atom : t.atoms) product += (product.empty() ? "" : "*") + print(atom, 2);
+        out += product;
+      }
+      const bool parenthesise = level > 1 || (level == 1 && order.size() > 1);
+      return parenthesise ? "(" + out + ")" : out;
+    }
+    case Kind::floordiv: {
+      const std::string s = fmt::format("{}//{}", print(n.a, 2), print(n.b, 2));
+      return level > 1 ? "(" + s + ")" : s;
+    }
+    case Kind::mod: {
+      const std::string s = fmt::format("{}%{}", print(n.a, 2), print(n.b, 2));
+      return level > 1 ? "(" + s + ")" : s;
+    }
+    case Kind::min: return fmt::format("min({}, {})", print(n.a), print(n.b));
+    case Kind::max: return fmt::format("max({}, {})", print(n.a), print(n.b));
+  }
+  return {};
+}
+
+}  // namespace cleave::sym

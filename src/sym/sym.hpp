@@ -1,0 +1,121 @@
+// Symbolic integers: extents and index expressions.
+//
+// An Expr is the id of a hash-consed node in a Pool, so two expressions of one canonical form have one id and equality
+// is a comparison of ids. Canonical form: a polynomial with integer coefficients over atoms; an atom is a symbol or a
+// floordiv, mod, min or max of expressions that does not simplify further. Questions are answered with Proof, never
+// with a bool that hides "don't know". Arithmetic saturates at +-2^62 (kHuge); callers bound extents long before that.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/id.hpp"
+
+namespace cleave::sym {
+
+constexpr int64_t kHuge = int64_t{1} << 62;
+
+enum class Proof { yes, no, unknown };
+
+enum class Kind : uint8_t { constant, symbol, polynomial, floordiv, mod, min, max };
+
+using Expr = Id<struct ExprTag>;
+
+// Closed interval; -kHuge and kHuge stand for unbounded.
+struct Interval {
+  int64_t lo = -kHuge;
+  int64_t hi = kHuge;
+};
+
+class Pool {
+ public:
+  // coefficient * product of atoms; atoms sorted by id.
+  struct Term {
+    int64_t coefficient;
+    std::vector<Expr> atoms;
+    auto operator<=>(const Term&) const = default;
+  };
+
+  Expr constant(int64_t value);
+  // The symbol of that name, made on first use. A later range replaces the default one.
+  Expr symbol(std::string_view name, Interval range = {});
+  // A new symbol whose name starts with `stem` and is not yet taken.
+  Expr fresh(std::string_view stem, Interval range = {});
+  void set_range(Expr symbol, Interval range);
+
+  Expr add(Expr a, Expr b);
+  Expr sub(Expr a, Expr b);
+  Expr mul(Expr a, Expr b);
+  Expr mul(Expr a, int64_t c) { return mul(a, constant(c)); }
+  Expr add(Expr a, int64_t c) { return add(a, constant(c)); }
+  Expr floordiv(Expr a, Expr b);  // by zero: 0
+  Expr mod(Expr a, Expr b);       // the sign of the divisor; by zero: 0
+  Expr ceildiv(Expr a, Expr b);   // for positive b
+  Expr min(Expr a, Expr b);
+  Expr max(Expr a, Expr b);
+  Expr product(std::span<const Expr> factors);
+
+  Kind kind(Expr e) const { return nodes_[e.index].kind; }
+  std::optional<int64_t> as_constant(Expr e) const;
+  bool is(Expr e, int64_t value) const { return as_constant(e) == value; }
+  const std::string& symbol_name(Expr e) const { return nodes_[e.index].name; }
+  Interval symbol_range(Expr e) const { return nodes_[e.index].range; }
+  std::optional<Expr> find_symbol(std::string_view name) const;
+  // The terms of any expression seen as a polynomial (a constant term has no atoms), and the operands of an atom.
+  std::vector<Term> terms(Expr e) const;
+  std::pair<Expr, Expr> operands(Expr e) const { return {nodes_[e.index].a, nodes_[e.index].b}; }
+
+  std::vector<Expr> symbols_of(Expr e) const;  // sorted, distinct
+  bool mentions(Expr e, Expr symbol) const;
+  Interval bounds(Expr e) const;
+  Proof equal(Expr a, Expr b) const;
+  Proof less(Expr a, Expr b) const;
+  Proof at_most(Expr a, Expr b) const;
+  Proof divides(int64_t divisor, Expr e) const;
+  // e(symbol + 1) - e(symbol), when that does not depend on the symbol: the stride of e in it.
+  std::optional<Expr> stride(Expr e, Expr symbol);
+
+  Expr substitute(Expr e, const std::unordered_map<Expr, Expr>& by);
+  // nullopt when a symbol has no value.
+  std::optional<int64_t> evaluate(Expr e, const std::function<std::optional<int64_t>(Expr symbol)>& value) const;
+  int64_t evaluate(Expr e, const std::unordered_map<Expr, int64_t>& values) const;  // all symbols have values
+
+  // "i*64 + j//8 - min(n, 3)": parsed back by parse_expr (sym/text.hpp).
+  std::string print(Expr e) const;
+
+  size_t size() const { return nodes_.size(); }
+
+ private:
+  struct Node {
+    Kind kind;
+    int64_t value = 0;         // constant
+    std::string name;          // symbol
+    Interval range;            // symbol
+    std::vector<Term> terms;   // polynomial: at least two terms, or one that is not a bare atom
+    Expr a, b;                 // atoms
+  };
+  struct Key {
+    Kind kind;
+    int64_t value;
+    std::vector<Term> terms;
+    Expr a, b;
+    auto operator<=>(const Key&) const = default;
+  };
+  Expr intern(Node node);
+  Expr from_terms(std::vector<Term> terms);
+  std::string print(Expr e, int level) const;
+
+  std::vector<Node> nodes_;
+  std::map<Key, Expr> known_;
+  std::unordered_map<std::string, Expr> by_name_;
+};
+
+}  // namespace cleave::sym
