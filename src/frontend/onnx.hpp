@@ -1,0 +1,41 @@
+// ONNX models -> tensor graphs.
+//
+// Reads the model with protobuf alone. Nodes that no output needs are dropped, the rest is sorted (a cycle is an
+// error), and each operator is translated by its row of a table (onnx_table.cpp). Integers that describe shapes (Shape,
+// Gather, Concat, ... feeding Reshape or Slice) are computed while importing, symbolically where extents are symbolic,
+// so that no shape arithmetic remains in the graph. Symbolic dimensions (dim_param) become named dims.
+//
+// A file may be hostile: sizes, counts and ranks are checked before anything is allocated for them, external data stays
+// within the model's folder, and every fault is a diagnostic. All unsupported operators are reported by one error.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/diagnostic.hpp"
+#include "graph/graph.hpp"
+
+namespace cleave {
+
+struct OnnxOptions {
+  // Values for symbolic dimensions, by name; the others stay symbolic.
+  std::map<std::string, int64_t> dims;
+  int64_t max_file_bytes = (int64_t{1} << 31) - 1;  // protobuf's own limit
+  int64_t max_constant_bytes = int64_t{1} << 36;    // all initialisers together, with external data
+  size_t max_items = 4'000'000;                     // protobuf messages and strings
+};
+
+Result<graph::Graph> import_onnx(const std::string& path, const OnnxOptions& options = {});
+
+// `name` is what errors call the model; `folder` holds its external data (empty: external data is an error).
+Result<graph::Graph> import_onnx(std::span<const std::byte> model, const std::string& name, const std::string& folder,
+                                 const OnnxOptions& options = {});
+
+// The operators that can be imported, "Name" or "domain::Name", sorted.
+std::vector<std::string> onnx_operators();
+
+}  // namespace cleave
