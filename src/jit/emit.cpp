@@ -383,7 +383,8 @@ class FunctionEmitter {
       case Fn::relu: return extreme(true, x[0], c(0));
       case Fn::hardsigmoid:
       case Fn::hardswish: {
-        const V h = extreme(false, extreme(true, b_.CreateFAdd(b_.CreateFDiv(x[0], c(6)), c(0.5)), c(0)), c(1));
+        // (x + 3) / 6 loses nothing near -3, where x / 6 + 1/2 would cancel.
+        const V h = extreme(false, extreme(true, b_.CreateFMul(b_.CreateFAdd(x[0], c(3)), c(1.0 / 6)), c(0)), c(1));
         return fn == Fn::hardsigmoid ? h : gate(x[0], h, ty);
       }
       case Fn::leaky_relu: return b_.CreateSelect(b_.CreateFCmpULT(x[0], c(0)), keep_nan(x[0], b_.CreateFMul(x[0], x[1])), x[0]);

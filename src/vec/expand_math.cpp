@@ -150,12 +150,14 @@ class Expander {
     return log_specials(x, 0, log_of(e, f, base2));
   }
 
-  // With the exponent e of 1 + x, f = x * 2^-e + (2^-e - 1) is rounded once, whatever 1 + x lost. `inside`: x is known
-  // to lie in [0, 1] or to be NaN.
+  // With the exponent e of 1 + x, f = x * 2^-e + (2^-e - 1) is rounded once, whatever 1 + x lost. It is computed four
+  // times as large, so that 2^-e is a normal number for all e. `inside`: x is known to lie in [0, 1] or to be NaN.
   Value log1p(Value x, bool inside) {
     const Value field = exponent_field(b_.add(x, c(1)));
-    const Value s = to_real(b_.sub(i(0x3f800000), field));
-    const Value f = b_.fma(x, s, b_.sub(s, c(1)));
+    const double k = inside ? 1 : 4;
+    const Value s = to_real(b_.sub(i(inside ? 0x3f800000 : 0x40800000), field));
+    Value f = b_.fma(x, s, b_.sub(s, c(k)));
+    if (!inside) f = b_.mul(f, c(0.25));
     const Value y = log_of(field_to_real(field), f, false);
     return inside ? y : log_specials(x, -1, b_.select(b_.eq(x, c(0)), x, y));
   }
@@ -319,23 +321,26 @@ ErrorBound max_error(Fn fn, DType dtype) {
   if (compute_type(dtype) == DType::f64) return {1, 0};  // the C library
   switch (fn) {
     case Fn::exp:
-    case Fn::exp2: return {2, 0};
+    case Fn::exp2:
     case Fn::expm1:
     case Fn::log:
     case Fn::log2:
     case Fn::log1p:
     case Fn::sin:
     case Fn::cos:
-    case Fn::erf: return {2.5, 0};
-    case Fn::sigmoid:
-    case Fn::silu:
-    case Fn::softplus:
+    case Fn::erf:
+    case Fn::hardswish: return {2.5, 0};
+    case Fn::rsqrt:
+    case Fn::hardsigmoid: return {2, 0};
     case Fn::elu:
-    case Fn::selu: return {4, 0};
-    case Fn::tanh:
-    case Fn::mish: return {5, 0};
-    case Fn::gelu_erf: return {4, 1e-8};
-    case Fn::gelu_tanh: return {4, 1e-7};
+    case Fn::selu:
+    case Fn::tanh: return {3, 0};
+    case Fn::sigmoid:
+    case Fn::softplus: return {4, 0};
+    case Fn::silu: return {4, 0x1p-126};  // the gate underflows before the product does
+    case Fn::mish: return {5, 0x1p-126};
+    case Fn::gelu_erf:
+    case Fn::gelu_tanh: return {4, 4e-8};
     default: return {1, 0};
   }
 }
