@@ -1,14 +1,12 @@
 #include "machine/machine.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
 #include <fstream>
-#include <sstream>
 #include <variant>
 
 #include "base/lexer.hpp"
+#include "base/thread_pool.hpp"
 
 namespace cleave {
 
@@ -67,22 +65,6 @@ void detect_caches(Machine& m) {
     if (level == "2") m.l2_bytes = bytes;
     if (level == "3") m.l3_bytes = bytes;
   }
-}
-
-// The processors of the affinity mask, no more than the cgroup's CPU quota rounded up.
-int usable_cores() {
-  int n = 1;
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) n = std::max(1, CPU_COUNT(&set));
-  double quota = 0, period = 0;
-  std::istringstream v2(first_line("/sys/fs/cgroup/cpu.max"));
-  if (!(v2 >> quota >> period)) {
-    std::istringstream q(first_line("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"));
-    std::istringstream p(first_line("/sys/fs/cgroup/cpu/cpu.cfs_period_us"));
-    if (!(q >> quota && p >> period)) quota = period = 0;
-  }
-  if (quota > 0 && period > 0) n = std::min(n, std::max(1, static_cast<int>(std::ceil(quota / period))));
-  return n;
 }
 
 std::string cpu_name() {

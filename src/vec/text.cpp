@@ -80,14 +80,13 @@ class Printer {
     switch (i.op) {
       case Op::for_loop: {
         const auto& arguments = f_.blocks[i.blocks[0]].arguments;
+        const std::string results = list(i.results);  // numbered first: the text reads in order
         std::string head = fmt::format("for {} = {} to {} step {}", name(arguments[0]), name(i.operands[0]),
                                        name(i.operands[1]), name(i.operands[2]));
         std::string carried;
         for (size_t k = 1; k < arguments.size(); ++k)
           carried += fmt::format("{}{} = {}", k > 1 ? ", " : "", name(arguments[k]), name(i.operands[k + 2]));
         if (!carried.empty()) head += fmt::format(" iter({})", carried);
-        // The results are numbered before the body, so that the text reads in order.
-        const std::string results = list(i.results);
         line(depth, (results.empty() ? "" : results + " = ") + head + " {");
         block(i.blocks[0], depth + 1);
         return line(depth, "}");
