@@ -23,6 +23,7 @@ struct TileCase {
   bool packed_a = false;
   DType b = DType::f32;
   bool optimize = false;
+  int missing_columns = 0;  // of the last vector
 };
 
 // A 48 x 256 row-major (or packed), B one panel, C written once per pass over k.
@@ -47,6 +48,7 @@ void run_tile(const TileCase& c) {
     t.b = B, t.b_row_stride = b.i64(columns);
     t.c = b.element(C, b.mul(row, b.i64(columns)), DType::f32);
     t.c_row_stride = b.i64(columns);
+    if (c.missing_columns > 0) t.columns = b.extent(1);
     vec::emit_matmul_tile(b, t);
   });
   auto target = jit::target_for(c.isa);
@@ -64,7 +66,7 @@ void run_tile(const TileCase& c) {
   runtime::Buffer a(kRows * kDepth * 4), w(kDepth * columns * 4), out(kRows * columns * 4);
   const int64_t a_strides[] = {kDepth, 1};
   const CleaveTensor tensors[] = {{a.data(), a_strides}, {w.data(), a_strides}, {out.data(), a_strides}};
-  const int64_t extents[] = {kDepth};
+  const int64_t extents[] = {kDepth, columns - c.missing_columns};
   const CleaveCall call{tensors, extents, nullptr, nullptr};
   const double flops = 2.0 * static_cast<double>(panels * c.rows * columns * kDepth);
   std::vector<double> shares;
@@ -74,8 +76,8 @@ void run_tile(const TileCase& c) {
     const double after = runtime::measure_peak_gflops(c.isa);
     shares.push_back(flops / seconds * 1e-9 / std::max(before, after));
   }
-  fmt::print("{:7} {:>2}x{:<2} {:8} B {:5}{} {:5.1f} % of peak (best {:5.1f})  {:4.1f} ms  spills {}/{}\n", name(c.isa),
-             c.rows, columns, c.packed_a ? "packed A" : "A rows", name(c.b), c.optimize ? " opt" : "    ",
+  fmt::print("{:7} {:>2}x{:<2} {:8} B {:5}{} {} {:5.1f} % of peak (best {:5.1f})  {:4.1f} ms  spills {}/{}\n", name(c.isa),
+             c.rows, columns, c.packed_a ? "packed A" : "A rows", name(c.b), c.optimize ? " opt" : "    ", c.missing_columns ? "tail" : "    ",
              100 * runtime::median(shares), 100 * runtime::quantile(shares, 1.0), compile_ms, spills.innermost,
              spills.total);
 }
@@ -127,6 +129,8 @@ int main(int argc, char** argv) {
     for (const TileCase& c : {TileCase{Isa::avx2, 6, 2, 8}, {Isa::avx2, 4, 3, 8}, {Isa::avx2, 4, 2, 8},
                               {Isa::avx2, 6, 2, 8, true}, {Isa::avx2, 6, 2, 8, false, DType::bf16},
                               {Isa::avx2, 6, 2, 8, false, DType::f32, true},
+                              {Isa::avx2, 6, 2, 8, false, DType::f32, false, 3},
+                              {Isa::avx512, 8, 3, 16, false, DType::f32, false, 5},
                               {Isa::avx512, 8, 3, 16}, {Isa::avx512, 12, 2, 16}, {Isa::avx512, 6, 4, 16},
                               {Isa::avx512, 4, 4, 16}, {Isa::avx512, 8, 2, 16}, {Isa::avx512, 8, 3, 16, true},
                               {Isa::avx512, 12, 2, 16, true}, {Isa::avx512, 8, 3, 16, false, DType::bf16},

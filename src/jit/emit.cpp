@@ -496,8 +496,22 @@ class FunctionEmitter {
     }
   }
 
-  // Lanes below `count` (any i64) of a vector of n.
+  // Lanes below `count` (any i64) of a vector of n. Made once, right after the count, so that no loop makes it again.
   V count_mask(V count, int n) {
+    V& mask = masks_[{count, n}];
+    if (mask) return mask;
+    const IRBuilderBase::InsertPointGuard guard(b_);
+    if (auto* made = dyn_cast<Instruction>(count)) {
+      if (const auto after = made->getInsertionPointAfterDef())
+        b_.SetInsertPoint(made->getParent(), *after);
+      else
+        b_.SetInsertPoint(made->getParent());  // it is the last one of a block still open
+    } else {
+      b_.SetInsertPoint(&out_->getEntryBlock(), out_->getEntryBlock().getFirstInsertionPt());
+    }
+    return mask = make_count_mask(count, n);
+  }
+  V make_count_mask(V count, int n) {
     const V zero64 = b_.getInt64(0), n64 = b_.getInt64(static_cast<uint64_t>(n));
     const V clamped = intrinsic(Intrinsic::smin, {b_.getInt64Ty()},
                                 {intrinsic(Intrinsic::smax, {b_.getInt64Ty()}, {count, zero64}), n64});
@@ -649,6 +663,7 @@ class FunctionEmitter {
   LLVMContext& context_;
   IRBuilder<> b_;
   std::vector<V> values_;
+  std::map<std::pair<V, int>, V> masks_;
   const vec::Inst* yielded_ = nullptr;
 };
 

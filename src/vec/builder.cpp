@@ -1,5 +1,8 @@
 #include "vec/builder.hpp"
 
+#include <algorithm>
+#include <utility>
+
 #include "vec/abi.hpp"
 
 namespace cleave::vec {
@@ -65,20 +68,47 @@ std::optional<int64_t> Builder::known(Value v) const {
   return constant_int(i);
 }
 
+// Makes a value at the start of the body, once.
+Value Builder::at_entry(std::array<int, 3> key, const std::function<Value()>& make) {
+  if (auto it = entry_.find(key); it != entry_.end()) return it->second;
+  // Nothing is shared with computations further down, which do not dominate the entry.
+  std::vector<std::map<std::vector<uint64_t>, Value>> hidden(1);
+  std::swap(shared_, hidden);
+  const BlockId block = std::exchange(block_, f_.body);
+  const size_t before = f_.blocks[f_.body].insts.size();
+  const Value v = make();
+  auto& insts = f_.blocks[f_.body].insts;
+  const size_t made = insts.size() - before;
+  std::rotate(insts.begin() + static_cast<std::ptrdiff_t>(entry_end_), insts.begin() + static_cast<std::ptrdiff_t>(before),
+              insts.end());
+  entry_end_ += made;
+  block_ = block;
+  std::swap(shared_, hidden);
+  return entry_[key] = v;
+}
+
 Value Builder::tensor_data(int tensor) {
-  const Value tensors = load_ptr(ptr_add(call(), abi::kTensors));
-  return load_ptr(ptr_add(tensors, tensor * abi::kTensorBytes + abi::kTensorData));
+  return at_entry({0, tensor, 0}, [&] {
+    return load_ptr(ptr_add(load_ptr(ptr_add(call(), abi::kTensors)), tensor * abi::kTensorBytes + abi::kTensorData));
+  });
 }
 Value Builder::tensor_stride(int tensor, int axis) {
-  const Value tensors = load_ptr(ptr_add(call(), abi::kTensors));
-  const Value strides = load_ptr(ptr_add(tensors, tensor * abi::kTensorBytes + abi::kTensorStrides));
-  return load_i64(ptr_add(strides, 8 * axis));
+  return at_entry({1, tensor, axis}, [&] {
+    const Value tensors = load_ptr(ptr_add(call(), abi::kTensors));
+    return load_i64(ptr_add(load_ptr(ptr_add(tensors, tensor * abi::kTensorBytes + abi::kTensorStrides)), 8 * axis));
+  });
 }
-Value Builder::extent(int index) { return load_i64(ptr_add(load_ptr(ptr_add(call(), abi::kExtents)), 8 * index)); }
+Value Builder::extent(int index) {
+  return at_entry({2, index, 0}, [&] { return load_i64(ptr_add(load_ptr(ptr_add(call(), abi::kExtents)), 8 * index)); });
+}
 Value Builder::scalar_argument(int index) {
-  return load(ptr_add(load_ptr(ptr_add(call(), abi::kScalars)), 8 * index), DType::f64);
+  return at_entry({3, index, 0}, [&] {
+    return load(ptr_add(load_ptr(ptr_add(call(), abi::kScalars)), 8 * index), DType::f64);
+  });
 }
-Value Builder::workspace() { return load_ptr(ptr_add(call(), abi::kWorkspace)); }
+Value Builder::workspace() {
+  return at_entry({4, 0, 0}, [&] { return load_ptr(ptr_add(call(), abi::kWorkspace)); });
+}
 
 // Splats scalars beside vectors.
 std::vector<Value> Builder::matched(std::span<const Value> x) {

@@ -5,6 +5,7 @@
 // care. A scalar operand beside a vector of the same element type is splat. Wrong types are our bug: CHECK.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <initializer_list>
 #include <map>
@@ -24,7 +25,8 @@ class Builder {
   Type type(Value v) const { return f_.type(v); }
   int lanes(Value v) const { return f_.type(v).lanes; }
 
-  // Arguments of the kernel and what hangs off `call`.
+  // Arguments of the kernel and what hangs off `call`, which is read once, at the start of the function, wherever these
+  // are called.
   Value call() const { return f_.call(); }
   Value task() const { return f_.task(); }
   Value scratch() const { return f_.scratch(); }
@@ -121,6 +123,7 @@ class Builder {
 
  private:
   Value emit(Inst inst, Type result);
+  Value at_entry(std::array<int, 3> key, const std::function<Value()>& make);
   Value bits(Op op, Value a, Value b);
   Value fold(Fn fn, std::span<const Value> x);
   std::vector<Value> matched(std::span<const Value> x);
@@ -131,6 +134,8 @@ class Builder {
   BlockId block_;
   std::map<std::pair<uint32_t, uint64_t>, Value> constants_;  // by (type, bits)
   std::vector<std::map<std::vector<uint64_t>, Value>> shared_;  // one scope a nested block
+  std::map<std::array<int, 3>, Value> entry_;  // what has been read from `call`, by (field, tensor or index, axis)
+  size_t entry_end_ = 0;                       // where the next such read goes in the body
 };
 
 }  // namespace cleave::vec

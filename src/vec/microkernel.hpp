@@ -35,7 +35,8 @@ struct MatmulTile {
   Value scale;  // load_scaled: ptr to `rows` elements of the accumulator's type; C starts as C * scale[row]
 
   // Valid columns when not all are (i64, may be anything): columns beyond are neither read from C nor written, and not
-  // read from B unless b_padded says that the panel has them.
+  // read from B unless b_padded says that the panel has them. Without b_padded, AVX2 holds a mask a vector in registers
+  // during the loop: take a tile with `vectors` fewer accumulators there (4x2, not 6x2).
   Value columns;
   bool b_padded = false;
 

@@ -42,6 +42,22 @@ TEST(VecBuilder, SharesEqualAddressesInScopeOnly) {
   EXPECT_TRUE(verify(m).empty());
 }
 
+TEST(VecBuilder, ReadsTheCallOnceAtTheStart) {
+  Module m;
+  m.functions.emplace_back("f");
+  Builder b(m.functions[0]);
+  const Value x = b.mul(b.task(), b.i64(3));
+  Value first, second;
+  b.for_each(b.i64(0), x, b.i64(1), [&](Value) {
+    b.for_each(b.i64(0), b.extent(2), b.i64(1), [&](Value) { first = b.tensor_data(1); });
+    second = b.tensor_data(1);
+  });
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(b.extent(2), b.extent(2));
+  b.store(b.tensor_stride(0, 1), b.tensor_data(1), DType::i64);
+  EXPECT_TRUE(verify(m).empty()) << render(verify(m), nullptr);
+}
+
 TEST(VecBuilder, UnfoldsLoopsThatRunOnceOrNever) {
   Function f("f");
   Builder b(f);
