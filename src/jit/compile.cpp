@@ -115,9 +115,8 @@ struct CompiledModule::Impl {
 Target host_target() {
   initialize_llvm();
   Target t;
-  const Machine m = host_machine();
-  t.isa = m.isa;
-  t.vector_bytes = m.vector_bytes;
+  t.isa = host_isa();
+  t.vector_bytes = with_isa({}, t.isa).vector_bytes;
   t.cpu = llvm::sys::getHostCPUName().str();
   t.features = host_features();
   return t;

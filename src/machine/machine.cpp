@@ -91,21 +91,27 @@ Machine with_isa(Machine m, Isa isa) {
   return m;
 }
 
+Isa host_isa() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq"))
+    return Isa::avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return Isa::avx2;
+  return Isa::generic;
+#elif defined(__aarch64__)
+  return Isa::neon;
+#else
+  return Isa::generic;
+#endif
+}
+
 Machine host_machine() {
   Machine m;
   m.name = cpu_name();
   m.cores = usable_cores();
   detect_caches(m);
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq"))
-    return with_isa(m, Isa::avx512);
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return with_isa(m, Isa::avx2);
-#elif defined(__aarch64__)
-  return with_isa(m, Isa::neon);
-#endif
-  return m;
+  return with_isa(m, host_isa());
 }
 
 std::string print(const Machine& m) {

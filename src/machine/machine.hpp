@@ -36,6 +36,7 @@ struct Machine {
   bool operator==(const Machine&) const = default;
 };
 
+Isa host_isa();  // by cpuid only: cheap
 // What this process runs on: cpuid, sysfs, the affinity mask and the cgroup's quota. Measured fields stay 0.
 Machine host_machine();
 // The same machine restricted to an instruction set it also has (AVX2 code on an AVX-512 machine).

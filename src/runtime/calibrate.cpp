@@ -113,7 +113,7 @@ double measure_peak_gflops(Isa isa, int shortness) {
   return best;
 }
 
-double measure_peak_gflops(int shortness) { return measure_peak_gflops(host_machine().isa, shortness); }
+double measure_peak_gflops(int shortness) { return measure_peak_gflops(host_isa(), shortness); }
 
 double measure_read_gbytes(int64_t bytes) {
   bytes = std::max<int64_t>(bytes / 128 * 128, 128);

@@ -13,7 +13,7 @@ double measure_peak_gflops(int shortness = 1);
 double measure_peak_gflops(Isa isa, int shortness = 1);
 // Read bandwidth over a working set of so many bytes, GB/s of thread CPU time, huge pages where the system gives them.
 double measure_read_gbytes(int64_t bytes);
-// Fills in the measured fields; takes about a second.
+// Fills in the measured fields but exp_cycles (jit/calibrate.hpp); takes about a second.
 Machine measured(Machine machine);
 
 }  // namespace cleave::runtime
