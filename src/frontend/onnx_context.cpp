@@ -198,7 +198,8 @@ Result<ValueId> NodeContext::materialise_integers(const OnnxValue& value) {
     graph::ConstantData data;
     data.kind = graph::ConstantData::Kind::bytes;
     data.bytes = std::move(bytes);
-    return builder_.constant(node_name(), value.dtype, value.shape, std::move(data));
+    return builder_.constant(fmt::format("integers_{}", builder_.graph().leaves().size()), value.dtype, value.shape,
+                             std::move(data));
   }
   std::vector<ValueId> parts;
   for (const sym::Expr e : elements) {

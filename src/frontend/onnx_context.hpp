@@ -89,7 +89,10 @@ struct OperatorRow {
   size_t min_inputs;
   size_t max_inputs;
   Handler handler;
+  std::string_view attributes = "";  // the names that the translation knows; any other is refused, not ignored
   std::optional<Fn> fn = std::nullopt;
+
+  bool has_attribute(std::string_view attribute) const;
 };
 const OperatorRow* find_operator(std::string_view domain, std::string_view name);
 std::span<const OperatorRow> operator_rows();

@@ -256,8 +256,11 @@ Result<ValueId> slice(NodeContext& c, ValueId x, int64_t axis, sym::Expr start, 
 // at the start of both sequences.
 Result<Values> import_attention(NodeContext& c) {
   if (c.attribute_real("softcap", 0) != 0) return c.error("`softcap` is not supported");
-  if (c.has(4) || c.has(5) || c.has(6)) return c.error("past keys and values, and lengths, are not supported");
-  if (c.wants(1) || c.wants(2) || c.wants(3)) return c.error("only its first result is supported");
+  if (c.has(6)) return c.error("lengths of keys are not supported");
+  if (c.wants(3)) return c.error("its scores as a result are not supported");
+  const bool past = c.has(4) || c.has(5);
+  if (past && (!c.has(4) || !c.has(5))) return c.error("past keys and past values come together");
+  if (past && c.attribute_int("is_causal", 0) != 0) return c.error("a causal mask over past keys is not supported");
   const size_t rank = c.rank(0);
   if ((rank != 3 && rank != 4) || c.rank(1) != rank || c.rank(2) != rank)
     return c.error("query, key and value need three or four axes");
@@ -267,18 +270,27 @@ Result<Values> import_attention(NodeContext& c) {
     if (rank == 3) {
       TRY_ASSIGN(x, split_heads(c, x, c.attribute_int(i == 0 ? "q_num_heads" : "kv_num_heads", 0)));
     }
+    if (i > 0 && past) {
+      TRY_ASSIGN(const ValueId before, c.id(i + 3));
+      TRY_ASSIGN(x, c.add(Op::concat, {before, x}, {{"axis", int64_t{2}}}));
+    }
     operands.push_back(x);
   }
+  const Values present{c.wrap(operands[1]), c.wrap(operands[2])};
   if (c.has(3)) {
     TRY_ASSIGN(const ValueId mask, c.id(3));
     operands.push_back(mask);
   }
-  graph::Attributes attributes;
+  // A row that the mask leaves without keys is zero.
+  graph::Attributes attributes{{"empty", std::string("zero")}};
   if (c.attribute_int("is_causal", 0) != 0) attributes.set("causal", std::string("start"));
   if (c.attribute("scale")) attributes.set("scale", c.attribute_real("scale", 1));
   TRY_ASSIGN(const ValueId y, c.add(Op::sdpa, std::move(operands), std::move(attributes)));
-  if (rank == 4) return c.one(y);
-  return c.one(join_heads(c, y));
+  ValueId result = y;
+  if (rank == 3) {
+    TRY_ASSIGN(result, join_heads(c, y));
+  }
+  return Values{c.wrap(result), present[0], present[1]};
 }
 
 // (x1, x2) -> (x1 cos - x2 sin, x1 sin + x2 cos), with x1 and x2 the halves or the alternate elements of the rotated

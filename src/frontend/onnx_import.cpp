@@ -331,6 +331,10 @@ class Importer {
                      : fmt::format("it has {} operands, {} to {} are needed", given, row->min_inputs, row->max_inputs));
     }
     if (node->output_size() == 0) return bad("it has no result");
+    for (const auto& a : node->attribute()) {
+      if (!row->has_attribute(a.name()))
+        return bad(fmt::format("its attribute `{}` is not supported", shown(a.name())));
+    }
     std::vector<OnnxValue*> operands;
     for (size_t i = 0; i < given; ++i) {
       const std::string& name = node->input(static_cast<int>(i));

@@ -1,6 +1,7 @@
 // Operators that make shapes, or pick and join elements. On integers known at import they compute; otherwise they
 // become views.
 #include <algorithm>
+#include <cmath>
 
 #include "frontend/onnx_handlers.hpp"
 #include "frontend/onnx_tensor.hpp"
@@ -48,11 +49,30 @@ Result<Values> import_constant_of_shape(NodeContext& c) {
   return c.one(c.splat(value, dtype, shape));
 }
 
+namespace {
+
+// start + delta * i with constant operands.
+Result<Values> real_range(NodeContext& c, DType dtype) {
+  TRY_ASSIGN(const double start, c.number(0, "start"));
+  TRY_ASSIGN(const double limit, c.number(1, "limit"));
+  TRY_ASSIGN(const double step, c.number(2, "delta"));
+  const double count = std::ceil((limit - start) / step);
+  if (!(std::abs(count) < 0x1p31) || step == 0) return c.error("its bounds give no number of elements");
+  const sym::Expr extent = c.syms().constant(std::max<int64_t>(static_cast<int64_t>(count), 0));
+  TRY_ASSIGN(ValueId x, c.add(Op::iota, {}, {{"shape", Shape{extent}}, {"axis", int64_t{0}}, {"dtype", DType::i64}}));
+  TRY_ASSIGN(x, c.cast(x, dtype));
+  TRY_ASSIGN(x, c.add(graph::op_of(Fn::mul), {x, c.builder().literal(step, dtype)}));
+  return c.one(c.add(graph::op_of(Fn::add), {x, c.builder().literal(start, dtype)}));
+}
+
+}  // namespace
+
 // start, start + delta, ...: integers, or reals with constant bounds.
 Result<Values> import_range(NodeContext& c) {
   sym::Pool& syms = c.syms();
   const DType dtype = c.in(0).dtype;
-  if (!is_integer(dtype)) return c.error("only ranges of integers are supported");
+  if (is_real(dtype)) return real_range(c, dtype);
+  if (!is_integer(dtype)) return c.error("a range of bool has no meaning");
   TRY_ASSIGN(const auto start, c.extents(0, "start"));
   TRY_ASSIGN(const auto limit, c.extents(1, "limit"));
   TRY_ASSIGN(const auto step, c.ints(2, "delta"));

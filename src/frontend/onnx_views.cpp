@@ -47,8 +47,8 @@ Factors factors_of(sym::Pool& syms, const Shape& extents) {
   return f;
 }
 
-// The missing extent: what is left of the elements, after equal factors cancel. (A cancelled factor may be 0 at run time;
-// then no element exists whatever the missing extent is.)
+// The missing extent: what is left of the elements, after equal factors cancel. (A cancelled factor may be 0 at run
+// time; then no element exists whatever the missing extent is.)
 sym::Expr remaining(sym::Pool& syms, const Shape& all, const Shape& taken) {
   Factors above = factors_of(syms, all), below = factors_of(syms, taken);
   Shape left;

@@ -1,6 +1,7 @@
 #include "graph/graph.hpp"
 
 #include <algorithm>
+#include <set>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -234,9 +235,15 @@ Graph Builder::take() {
   out.syms_ = graph_.syms_;
   out.dims_ = graph_.dims_;
   std::vector<ValueId> map(graph_.values_.size());
+  // Leaves come first, in order of declaration, as the text has them.
+  std::vector<NodeId> order;
+  for (ValueId v : graph_.leaves_) order.push_back(graph_.values_[v].node);
+  const std::set<NodeId> leaves(order.begin(), order.end());
   for (uint32_t i = 0; i < graph_.nodes_.size(); ++i) {
-    if (!needed[i]) continue;
-    Node n = graph_.nodes_[NodeId(i)];
+    if (needed[i] && !leaves.contains(NodeId(i))) order.push_back(NodeId(i));
+  }
+  for (const NodeId source : order) {
+    Node n = graph_.nodes_[source];
     for (ValueId& v : n.operands) v = map[v.index];
     const std::vector<ValueId> old = n.results;
     const NodeId id = out.nodes_.add(std::move(n));

@@ -20,7 +20,12 @@ std::string quote(const std::string& text) {
   return out + "\"";
 }
 
+// A word that can be a name: no keyword of the language, which a parser would take for one.
 bool is_identifier(const std::string& s) {
+  static constexpr std::string_view kKeywords[] = {"graph", "dim",  "input", "const", "scalar", "output", "in", "as",
+                                                   "inf",   "nan",  "true",  "false", "file",   "normal", "uniform",
+                                                   "full",  "splat"};
+  if (std::find(std::begin(kKeywords), std::end(kKeywords), s) != std::end(kKeywords)) return false;
   if (s.empty() || !(std::isalpha(static_cast<unsigned char>(s[0])) || s[0] == '_')) return false;
   return std::all_of(s.begin(), s.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
 }

@@ -190,6 +190,37 @@ TEST(Onnx, AttentionBecomesOneOperator) {
   EXPECT_THAT(text_of(r), AllOf(HasSubstr("sdpa("), HasSubstr("causal=\"start\"")));
 }
 
+TEST(Onnx, AnUnknownAttributeIsRefusedAndNotIgnored) {
+  OnnxModel m(25);
+  m.input("q", {"1", "1", "5", "4"});
+  m.node("Attention", {"q", "q", "q"}, {"y"}, {{"left_window_size", int64_t{2}}}).output("y");
+  EXPECT_THAT(text_of(m.import()), HasSubstr("attribute `left_window_size` is not supported"));
+}
+
+TEST(Onnx, PastKeysAndValuesAreJoinedAndReturned) {
+  OnnxModel m(23);
+  m.input("q", {"2", "4", "1", "8"}).input("k", {"2", "2", "1", "8"}).input("past", {"2", "2", "n", "8"});
+  m.node("Attention", {"q", "k", "k", "", "past", "past"}, {"y", "keys", "values"}).output("y").output("keys");
+  const auto r = m.import();
+  EXPECT_EQ(output_type(r), "f32[2, 4, 1, 8]");
+  ASSERT_TRUE(r.ok());
+  EXPECT_EQ(output_type(r, 1), "f32[2, 2, n + 1, 8]");
+}
+
+TEST(Onnx, ImportedGraphsPrintAndReadBackEqual) {
+  // Names that are keywords of the text, constants that appear late, integers that become constants.
+  OnnxModel m;
+  m.input("input", {"2", "n"}).floats("const", {2, 1}, {1, 2}).ints("to", {7, 3, 5});
+  m.node("Mul", {"input", "const"}, {"output"}).node("Shape", {"input"}, {"in"}).node("Identity", {"to"}, {"nan"});
+  m.output("output").output("in").output("nan");
+  const auto r = m.import();
+  ASSERT_TRUE(r.ok()) << text_of(r);
+  const SourceText printed{"printed.graph", graph::print(*r)};
+  const auto again = graph::parse(printed);
+  ASSERT_TRUE(again.ok()) << render(again.errors(), &printed);
+  EXPECT_TRUE(graph::equal(*r, *again)) << printed.text;
+}
+
 TEST(Onnx, AllUnsupportedOperatorsAreReportedAtOnce) {
   OnnxModel m;
   m.input("x", {"2"})
