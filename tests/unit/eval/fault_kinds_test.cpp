@@ -22,7 +22,7 @@ TEST(FaultKinds, BR01FullyMaskedRowsAreZeroWithMinusInfinityAsLogSumExp) {
   for (size_t i = 0; i < 34; ++i) {
     for (size_t d = 0; d < 8; ++d) EXPECT_EQ(out[0].reals[i * 8 + d], i < 33 ? 0.0 : v.reals[d]);
     if (i < 33) EXPECT_EQ(out[1].reals[i], -kInf);
-    else EXPECT_NEAR(out[1].reals[i], score, 1e-12);
+    else EXPECT_NEAR(out[1].reals[i], score, 1e-7);  // the scale is an f32 literal
   }
 }
 
