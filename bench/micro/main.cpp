@@ -4,9 +4,11 @@
 
 #include <cmath>
 
+#include "base/rng.hpp"
 #include "jit/calibrate.hpp"
 #include "runtime/buffer.hpp"
 #include "runtime/calibrate.hpp"
+#include "runtime/executable.hpp"
 #include "runtime/timing.hpp"
 #include "vec/microkernel.hpp"
 
@@ -63,6 +65,9 @@ void run_tile(const TileCase& c) {
   const auto spills = jit::count_spills(jit::asm_text(module, options).value());
 
   runtime::Buffer a(kRows * kDepth * 4), w(kDepth * columns * 4), out(kRows * columns * 4);
+  Rng rng(3);
+  for (int64_t i = 0; i < kRows * kDepth; ++i) a.as<float>()[i] = static_cast<float>(rng.normal());
+  for (int64_t i = 0; i < kDepth * columns; ++i) store_real(c.b, w.bytes() + i * byte_size(c.b), rng.normal());
   const int64_t a_strides[] = {kDepth, 1};
   const CleaveTensor tensors[] = {{a.data(), a_strides}, {w.data(), a_strides}, {out.data(), a_strides}};
   const int64_t extents[] = {kDepth, columns - c.missing_columns};
@@ -123,6 +128,69 @@ void run_max(Isa isa, bool ordered, double gigahertz) {
   fmt::print("{:7} {:12} {:6.3f} cycles/element\n", name(isa), ordered ? "max_ordered" : "max", seconds * gigahertz * 1e9 / n);
 }
 
+// C = A * B with the tile: A row-major, B packed in panels ahead of time, one task a block of rows. What a schedule made of
+// nothing but the tile reaches, on one thread and on all.
+void run_matmul(int64_t n, int rows, int vectors, int64_t depth_block, int64_t row_block) {
+  const jit::Target target = jit::host_target();
+  const int lanes = target.vector_bytes / 4;
+  const int64_t width = vectors * lanes, panels = (n + width - 1) / width;
+  vec::Module module;
+  module.functions.emplace_back("matmul");
+  vec::Builder b(module.functions.back());
+  const vec::Value A = b.tensor_data(0), B = b.tensor_data(1), C = b.tensor_data(2);
+  const vec::Value first = b.mul(b.task(), b.i64(row_block));
+  auto pass = [&](vec::Value k0, vec::MatmulTile::Init init) {
+    const vec::Value depth = b.min(b.sub(b.i64(n), k0), b.i64(depth_block));
+    b.for_each(b.i64(0), b.i64(panels), b.i64(1), [&](vec::Value j) {
+      const vec::Value panel = b.ptr_add(B, b.mul(b.add(b.mul(j, b.i64(n)), k0), b.i64(4 * width)));
+      auto tiles = [&](vec::Value columns) {
+        b.for_each(first, b.add(first, b.i64(row_block)), b.i64(rows), [&](vec::Value i) {
+          vec::MatmulTile t;
+          t.rows = rows, t.vectors = vectors, t.lanes = lanes;
+          t.k = depth, t.init = init;
+          t.a = b.element(A, b.add(b.mul(i, b.i64(n)), k0), DType::f32), t.a_row_stride = b.i64(n);
+          t.b = panel, t.b_row_stride = b.i64(width), t.b_padded = true;
+          t.c = b.element(C, b.add(b.mul(i, b.i64(n)), b.mul(j, b.i64(width))), DType::f32), t.c_row_stride = b.i64(n);
+          t.columns = columns;
+          vec::emit_matmul_tile(b, t);
+        });
+      };
+      if (n % width == 0) return tiles({});
+      b.if_else(b.lt(j, b.i64(panels - 1)), [&] { tiles({}); return std::vector<vec::Value>{}; },
+                [&] { tiles(b.i64(n % width)); return std::vector<vec::Value>{}; });
+    });
+  };
+  pass(b.i64(0), vec::MatmulTile::Init::zero);
+  b.for_each(b.i64(depth_block), b.i64(n), b.i64(depth_block), [&](vec::Value k0) { pass(k0, vec::MatmulTile::Init::load); });
+  auto compiled = jit::compile(module);
+  if (!compiled) return fmt::print("{}\n", render(compiled.errors(), nullptr));
+  const int64_t tasks = n / row_block;
+  const runtime::Executable program({{"matmul", compiled->function("matmul").value(), tasks, nullptr, 0}}, 0, nullptr);
+  runtime::Buffer a(n * n * 4), packed(panels * width * n * 4), c(n * n * 4);
+  Rng rng(5);
+  for (int64_t i = 0; i < a.size() / 4; ++i) a.as<float>()[i] = static_cast<float>(rng.normal());
+  for (int64_t i = 0; i < packed.size() / 4; ++i) packed.as<float>()[i] = static_cast<float>(rng.normal());
+  const CleaveTensor tensors[] = {{a.data(), nullptr}, {packed.data(), nullptr}, {c.data(), nullptr}};
+  const CleaveCall call{tensors, nullptr, nullptr, nullptr};
+  SerialExecutor serial;
+  const double flops = 2.0 * static_cast<double>(n * n) * static_cast<double>(tasks * row_block);
+  std::vector<double> shares;
+  for (int i = 0; i < 5; ++i) {
+    const double before = runtime::measure_peak_gflops();
+    const double seconds = runtime::time_best([&] { program.run(call, serial); }, 1e-3, 2);
+    shares.push_back(flops / seconds * 1e-9 / std::max(before, runtime::measure_peak_gflops()));
+  }
+  ThreadPool pool;
+  double wall = INFINITY;
+  for (int i = 0; i < 10; ++i) {
+    const double start = runtime::wall_seconds();
+    program.run(call, pool);
+    wall = std::min(wall, runtime::wall_seconds() - start);
+  }
+  fmt::print("matmul {:4}^3  {:>2}x{:<2} depth {:4} rows {:3}: {:5.1f} % of peak on one thread, {:6.1f} GFLOP/s on {}\n", n, rows,
+             width, depth_block, row_block, 100 * runtime::median(shares), flops / wall * 1e-9, pool.workers());
+}
+
 }  // namespace
 }  // namespace cleave
 
@@ -149,6 +217,17 @@ int main(int argc, char** argv) {
                               {Isa::avx512, 8, 3, 16, false, DType::f16},
                               {Isa::avx512, 8, 3, 16, false, DType::f32, true}})
       run_tile(c);
+  }
+  if (which == "matmul" || which == "all") {
+    const bool wide = host.isa == Isa::avx512;
+    for (const int64_t n : {480, 960, 1920})
+      for (const int64_t depth : {128, 256, 512}) {
+        if (wide) run_matmul(n, 8, 3, depth, 96);
+        if (wide) run_matmul(n, 12, 2, depth, 96);
+        if (!wide) run_matmul(n, 6, 2, depth, 96);
+      }
+    if (wide) run_matmul(1024, 8, 3, 256, 128);
+    if (wide) run_matmul(2048, 8, 3, 256, 128);
   }
   if (which == "functions" || which == "all") {
     const double gigahertz = runtime::measured(host).gigahertz;

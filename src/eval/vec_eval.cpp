@@ -218,7 +218,7 @@ class Interpreter {
         while (v.size() > 1) {
           const size_t half = v.size() / 2;
           for (size_t i = 0; i < half; ++i) {
-            const uint64_t pair[] = {v[i], v[i + half]};
+            const uint64_t pair[3] = {v[i], v[i + half]};
             v[i] = apply(inst.fn, t.elem, pair, 2);
           }
           v.resize(half);

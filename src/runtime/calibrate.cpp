@@ -16,36 +16,45 @@ namespace cleave::runtime {
 namespace {
 
 // Each loop runs 12 independent chains of multiply-adds, more than latency * pipes of any core; returns the operations.
+// The chains are named variables, and the empty asm keeps each in a register and the loop as written.
+#define CLEAVE_CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #if defined(__x86_64__)
 __attribute__((target("avx512f"))) double fma_avx512(int64_t n, float* sink) {
-  __m512 x[12];
   const __m512 a = _mm512_set1_ps(0.999f), b = _mm512_set1_ps(0.001f);
-  for (auto& v : x) v = _mm512_set1_ps(1.0f);
+#define CLEAVE_START(k) __m512 x##k = a;
+  CLEAVE_CHAINS(CLEAVE_START)
   for (int64_t i = 0; i < n; ++i) {
-#pragma clang loop unroll(full)
-    for (auto& v : x) {
-      v = _mm512_fmadd_ps(v, a, b);
-      asm volatile("" : "+v"(v));
-    }
+#define CLEAVE_STEP(k)                \
+  x##k = _mm512_fmadd_ps(x##k, a, b); \
+  asm volatile("" : "+v"(x##k));
+    CLEAVE_CHAINS(CLEAVE_STEP)
   }
-  for (const auto& v : x) *sink += _mm512_reduce_add_ps(v);
+#define CLEAVE_SUM(k) *sink += _mm512_cvtss_f32(x##k);
+  CLEAVE_CHAINS(CLEAVE_SUM)
+#undef CLEAVE_START
+#undef CLEAVE_STEP
+#undef CLEAVE_SUM
   return static_cast<double>(n) * 12 * 16 * 2;
 }
 __attribute__((target("avx2,fma"))) double fma_avx2(int64_t n, float* sink) {
-  __m256 x[12];
   const __m256 a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.001f);
-  for (auto& v : x) v = _mm256_set1_ps(1.0f);
+#define CLEAVE_START(k) __m256 x##k = a;
+  CLEAVE_CHAINS(CLEAVE_START)
   for (int64_t i = 0; i < n; ++i) {
-#pragma clang loop unroll(full)
-    for (auto& v : x) {
-      v = _mm256_fmadd_ps(v, a, b);
-      asm volatile("" : "+x"(v));
-    }
+#define CLEAVE_STEP(k)                \
+  x##k = _mm256_fmadd_ps(x##k, a, b); \
+  asm volatile("" : "+x"(x##k));
+    CLEAVE_CHAINS(CLEAVE_STEP)
   }
-  for (const auto& v : x) *sink += _mm256_cvtss_f32(v);
+#define CLEAVE_SUM(k) *sink += _mm256_cvtss_f32(x##k);
+  CLEAVE_CHAINS(CLEAVE_SUM)
+#undef CLEAVE_START
+#undef CLEAVE_STEP
+#undef CLEAVE_SUM
   return static_cast<double>(n) * 12 * 8 * 2;
 }
 #endif
+#undef CLEAVE_CHAINS
 double fma_generic(int64_t n, float* sink) {
   float x[12 * 4];
   std::fill(std::begin(x), std::end(x), 1.0f);

@@ -103,7 +103,9 @@ TEST(Jit, CountsSpillsOfInnermostLoops) {
 TEST(Jit, CacheKeysTellTargetsApart) {
   jit::Options a, b;
   if (auto t = jit::target_for(Isa::avx2)) b.target = *t;
-  if (a.target.isa != b.target.isa) EXPECT_NE(jit::cache_key(a), jit::cache_key(b));
+  if (a.target.isa != b.target.isa) {
+    EXPECT_NE(jit::cache_key(a), jit::cache_key(b));
+  }
   b = a;
   b.expand_math = false;
   EXPECT_NE(jit::cache_key(a), jit::cache_key(b));

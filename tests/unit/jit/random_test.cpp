@@ -298,7 +298,9 @@ void check(uint64_t seed, bool math) {
     for (int64_t i = 0; i < kOutput; ++i) {
       bool inside = false;
       for (const auto& s : generator.stored_) inside = inside || (i >= s.offset && i < s.offset + s.lanes * byte_size(s.dtype));
-      if (!inside) ASSERT_EQ(actual.output[i], 0x5a) << "seed " << seed << " wrote outside, at " << i;
+      if (!inside) {
+        ASSERT_EQ(actual.output[i], 0x5a) << "seed " << seed << " wrote outside, at " << i;
+      }
     }
   }
 }

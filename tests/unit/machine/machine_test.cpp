@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 namespace cleave {
 namespace {
 
@@ -32,6 +35,20 @@ TEST(Machine, NarrowsToAnInstructionSet) {
   EXPECT_EQ(m.vector_registers, 16);
   EXPECT_EQ(m.f32_lanes(), 8);
   EXPECT_EQ(m.cores, host_machine().cores);
+}
+
+TEST(Machine, TheTargetsInTheRepositoryAreReadable) {
+  int n = 0;
+  for (const auto& file : std::filesystem::directory_iterator(CLEAVE_SOURCE_DIR "/src/machine/targets")) {
+    std::ifstream in(file.path());
+    const std::string text((std::istreambuf_iterator<char>(in)), {});
+    auto m = parse_machine({file.path().string(), text});
+    ASSERT_TRUE(m.ok()) << render(m.errors(), nullptr);
+    EXPECT_GT(m->peak_gflops, 0) << file.path();
+    EXPECT_NEAR(m->peak_gflops, 2 * m->fma_pipes * m->f32_lanes() * m->gigahertz, 0.02 * m->peak_gflops) << file.path();
+    ++n;
+  }
+  EXPECT_GE(n, 2);
 }
 
 TEST(Machine, RefusesWrongDescriptions) {
