@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "base/rng.hpp"
 #include "jit/calibrate.hpp"
@@ -191,6 +192,37 @@ void run_matmul(int64_t n, int rows, int vectors, int64_t depth_block, int64_t r
              width, depth_block, row_block, 100 * runtime::median(shares), flops / wall * 1e-9, pool.workers());
 }
 
+// A linear layer with few rows: 64 MiB and more of packed weights are streamed once. GB/s of weights beside the read
+// bandwidth, with B prefetched so many rows ahead.
+void run_stream(int rows, int vectors, int prefetch_rows, DType dtype, double dram) {
+  const jit::Target target = jit::host_target();
+  const int lanes = target.vector_bytes / 4;
+  constexpr int64_t depth = 4096, n = 6144;
+  const int64_t width = vectors * lanes, panels = n / width;
+  vec::Module module;
+  module.functions.emplace_back("linear");
+  vec::Builder b(module.functions.back());
+  vec::MatmulTile t;
+  t.rows = rows, t.vectors = vectors, t.lanes = lanes, t.b_dtype = dtype;
+  t.k = b.i64(depth);
+  t.a = b.tensor_data(0), t.a_row_stride = b.i64(depth);
+  t.b = b.element(b.tensor_data(1), b.mul(b.task(), b.i64(depth * width)), dtype), t.b_row_stride = b.i64(width);
+  t.c = b.element(b.tensor_data(2), b.mul(b.task(), b.i64(width)), DType::f32), t.c_row_stride = b.i64(n);
+  t.prefetch_b_rows = prefetch_rows;
+  vec::emit_matmul_tile(b, t);
+  auto compiled = jit::compile(module);
+  if (!compiled) return fmt::print("{}\n", render(compiled.errors(), nullptr));
+  const runtime::Executable program({{"linear", compiled->function("linear").value(), panels, nullptr, 0}}, 0, nullptr);
+  runtime::Buffer a(rows * depth * 4), w(panels * width * depth * byte_size(dtype)), c(rows * n * 4);
+  std::memset(w.data(), 0, static_cast<size_t>(w.size()));  // every page is there
+  const CleaveTensor tensors[] = {{a.data(), nullptr}, {w.data(), nullptr}, {c.data(), nullptr}};
+  const CleaveCall call{tensors, nullptr, nullptr, nullptr};
+  SerialExecutor serial;
+  const double seconds = runtime::time_best([&] { program.run(call, serial); }, 1e-3, 7);
+  fmt::print("linear M {:2} {}x{:<2} B {:4} prefetch {:2} rows: {:5.1f} GB/s of weights ({:4.1f} read by one thread)\n", rows, rows,
+             width, name(dtype), prefetch_rows, static_cast<double>(w.size()) / seconds * 1e-9, dram);
+}
+
 }  // namespace
 }  // namespace cleave
 
@@ -228,6 +260,25 @@ int main(int argc, char** argv) {
       }
     if (wide) run_matmul(1024, 8, 3, 256, 128);
     if (wide) run_matmul(2048, 8, 3, 256, 128);
+  }
+  if (which == "pool" || which == "all") {
+    ThreadPool pool;
+    std::vector<double> microseconds;
+    for (int i = 0; i < 20001; ++i) {
+      const double start = runtime::wall_seconds();
+      pool.for_each(pool.workers(), [](int64_t, int) {});
+      microseconds.push_back(1e6 * (runtime::wall_seconds() - start));
+    }
+    fmt::print("fork-join on {} threads: median {:.2f} us, p90 {:.2f} us\n", pool.workers(), runtime::median(microseconds),
+               runtime::quantile(microseconds, 0.9));
+  }
+  if (which == "stream" || which == "all") {
+    const double dram = runtime::measure_read_gbytes(128 << 20);
+    for (const int rows : {1, 4})
+      for (const int vectors : {2, 4})
+        for (const int ahead : {0, 4, 8, 16, 32}) run_stream(rows, vectors, ahead, DType::f32, dram);
+    for (const int ahead : {0, 8, 16, 32}) run_stream(4, 4, ahead, DType::bf16, dram);
+    for (const int ahead : {0, 8, 16, 32}) run_stream(8, 3, ahead, DType::f32, dram);
   }
   if (which == "functions" || which == "all") {
     const double gigahertz = runtime::measured(host).gigahertz;
