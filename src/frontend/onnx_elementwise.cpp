@@ -6,7 +6,6 @@
 
 namespace cleave::onnx_import {
 
-using graph::Op;
 using graph::ValueId;
 
 Result<Values> import_identity(NodeContext& c) { return Values{c.in(0)}; }
