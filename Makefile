@@ -28,7 +28,7 @@ weights: setup
 	@python3 tools/make_weights examples/gpt2_block.weights.txt
 
 test: build weights
-	@ctest --test-dir build -j $(TEST_JOBS) --output-on-failure --no-tests=error
+	@ctest --test-dir build -j $(TEST_JOBS) --output-on-failure --no-tests=error --output-log build/ctest.log
 
 demo: build weights
 	@tools/demo
@@ -38,7 +38,8 @@ format: setup
 
 check: setup
 	@python3 tools/check_rooms
-	@clang-format-19 --dry-run --Werror $(CXX_FILES)
+	@bad=$$(for f in $(CXX_FILES); do clang-format-19 --dry-run --Werror $$f >/dev/null 2>&1 || echo "  $$f"; done); \
+	  test -z "$$bad" || { echo "not formatted (run \`make format\`):"; echo "$$bad"; exit 1; }
 	@if command -v ruff >/dev/null; then ruff check --quiet tools python examples; fi
 
 clean:
