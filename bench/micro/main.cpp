@@ -1,5 +1,5 @@
-// bench_micro: register tiles of the matrix product in per cent of the multiply-add peak measured beside them, and cycles
-// per element of the scalar functions. Prints a table; asserts nothing.
+// bench_micro: register tiles of the matrix product in per cent of the multiply-add peak measured beside them, and
+// cycles per element of the scalar functions. Prints a table; asserts nothing.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -81,10 +81,10 @@ void run_tile(const TileCase& c) {
     const double after = runtime::measure_peak_gflops(c.isa);
     shares.push_back(flops / seconds * 1e-9 / std::max(before, after));
   }
-  fmt::print("{:7} {:>2}x{:<2} {:8} B {:5}{} {} {:5.1f} % of peak (best {:5.1f})  {:4.1f} ms  spills {}/{}\n", name(c.isa),
-             c.rows, columns, c.packed_a ? "packed A" : "A rows", name(c.b), c.optimize ? " opt" : "    ", c.missing_columns ? "tail" : "    ",
-             100 * runtime::median(shares), 100 * runtime::quantile(shares, 1.0), compile_ms, spills.innermost,
-             spills.total);
+  fmt::print("{:7} {:>2}x{:<2} {:8} B {:5}{} {} {:5.1f} % of peak (best {:5.1f})  {:4.1f} ms  spills {}/{}\n",
+             name(c.isa), c.rows, columns, c.packed_a ? "packed A" : "A rows", name(c.b), c.optimize ? " opt" : "    ",
+             c.missing_columns ? "tail" : "    ", 100 * runtime::median(shares), 100 * runtime::quantile(shares, 1.0),
+             compile_ms, spills.innermost, spills.total);
 }
 
 void run_function(Isa isa, Fn fn, double lo, double hi, double gigahertz) {
@@ -108,16 +108,16 @@ void run_max(Isa isa, bool ordered, double gigahertz) {
   vec::Builder b(module.functions.back());
   const vec::Value x = b.tensor_data(0);
   const vec::Value least = b.real({vec::Elem::f32, static_cast<uint16_t>(lanes)}, -INFINITY);
-  auto m = b.for_loop(b.i64(0), b.i64(n), b.i64(4 * lanes), {least, least, least, least},
-                      [&](vec::Value i, std::span<const vec::Value> c) {
-                        std::vector<vec::Value> next;
-                        for (int u = 0; u < 4; ++u) {
-                          const vec::Value v = b.load(b.ptr_add(b.element(x, i, DType::f32), 4 * u * lanes), DType::f32, lanes);
-                          next.push_back(ordered ? b.max_ordered(v, c[static_cast<size_t>(u)])
-                                                 : b.max(v, c[static_cast<size_t>(u)]));
-                        }
-                        return next;
-                      });
+  auto m = b.for_loop(
+      b.i64(0), b.i64(n), b.i64(4 * lanes), {least, least, least, least},
+      [&](vec::Value i, std::span<const vec::Value> c) {
+        std::vector<vec::Value> next;
+        for (int u = 0; u < 4; ++u) {
+          const vec::Value v = b.load(b.ptr_add(b.element(x, i, DType::f32), 4 * u * lanes), DType::f32, lanes);
+          next.push_back(ordered ? b.max_ordered(v, c[static_cast<size_t>(u)]) : b.max(v, c[static_cast<size_t>(u)]));
+        }
+        return next;
+      });
   b.store(b.reduce(Fn::max, b.max(b.max(m[0], m[1]), b.max(m[2], m[3]))), b.tensor_data(1), DType::f32);
   auto compiled = jit::compile(module, options);
   if (!compiled) return fmt::print("{}\n", render(compiled.errors(), nullptr));
@@ -126,11 +126,12 @@ void run_max(Isa isa, bool ordered, double gigahertz) {
   const CleaveTensor tensors[] = {{in.data(), nullptr}, {out.data(), nullptr}};
   const CleaveCall call{tensors, nullptr, nullptr, nullptr};
   const double seconds = runtime::time_best([&] { kernel(&call, 0, nullptr); }, 1e-3, 5);
-  fmt::print("{:7} {:12} {:6.3f} cycles/element\n", name(isa), ordered ? "max_ordered" : "max", seconds * gigahertz * 1e9 / n);
+  fmt::print("{:7} {:12} {:6.3f} cycles/element\n", name(isa), ordered ? "max_ordered" : "max",
+             seconds * gigahertz * 1e9 / n);
 }
 
-// C = A * B with the tile: A row-major, B packed in panels ahead of time, one task a block of rows. What a schedule made of
-// nothing but the tile reaches, on one thread and on all.
+// C = A * B with the tile: A row-major, B packed in panels ahead of time, one task a block of rows. What a schedule
+// made of nothing but the tile reaches, on one thread and on all.
 void run_matmul(int64_t n, int rows, int vectors, int64_t depth_block, int64_t row_block) {
   const jit::Target target = jit::host_target();
   const int lanes = target.vector_bytes / 4;
@@ -157,12 +158,21 @@ void run_matmul(int64_t n, int rows, int vectors, int64_t depth_block, int64_t r
         });
       };
       if (n % width == 0) return tiles({});
-      b.if_else(b.lt(j, b.i64(panels - 1)), [&] { tiles({}); return std::vector<vec::Value>{}; },
-                [&] { tiles(b.i64(n % width)); return std::vector<vec::Value>{}; });
+      b.if_else(
+          b.lt(j, b.i64(panels - 1)),
+          [&] {
+            tiles({});
+            return std::vector<vec::Value>{};
+          },
+          [&] {
+            tiles(b.i64(n % width));
+            return std::vector<vec::Value>{};
+          });
     });
   };
   pass(b.i64(0), vec::MatmulTile::Init::zero);
-  b.for_each(b.i64(depth_block), b.i64(n), b.i64(depth_block), [&](vec::Value k0) { pass(k0, vec::MatmulTile::Init::load); });
+  b.for_each(b.i64(depth_block), b.i64(n), b.i64(depth_block),
+             [&](vec::Value k0) { pass(k0, vec::MatmulTile::Init::load); });
   auto compiled = jit::compile(module);
   if (!compiled) return fmt::print("{}\n", render(compiled.errors(), nullptr));
   const int64_t tasks = n / row_block;
@@ -188,8 +198,9 @@ void run_matmul(int64_t n, int rows, int vectors, int64_t depth_block, int64_t r
     program.run(call, pool);
     wall = std::min(wall, runtime::wall_seconds() - start);
   }
-  fmt::print("matmul {:4}^3  {:>2}x{:<2} depth {:4} rows {:3}: {:5.1f} % of peak on one thread, {:6.1f} GFLOP/s on {}\n", n, rows,
-             width, depth_block, row_block, 100 * runtime::median(shares), flops / wall * 1e-9, pool.workers());
+  fmt::print(
+      "matmul {:4}^3  {:>2}x{:<2} depth {:4} rows {:3}: {:5.1f} % of peak on one thread, {:6.1f} GFLOP/s on {}\n", n,
+      rows, width, depth_block, row_block, 100 * runtime::median(shares), flops / wall * 1e-9, pool.workers());
 }
 
 // A linear layer with few rows: 64 MiB and more of packed weights are streamed once. GB/s of weights beside the read
@@ -219,8 +230,8 @@ void run_stream(int rows, int vectors, int prefetch_rows, DType dtype, double dr
   const CleaveCall call{tensors, nullptr, nullptr, nullptr};
   SerialExecutor serial;
   const double seconds = runtime::time_best([&] { program.run(call, serial); }, 1e-3, 7);
-  fmt::print("linear M {:2} {}x{:<2} B {:4} prefetch {:2} rows: {:5.1f} GB/s of weights ({:4.1f} read by one thread)\n", rows, rows,
-             width, name(dtype), prefetch_rows, static_cast<double>(w.size()) / seconds * 1e-9, dram);
+  fmt::print("linear M {:2} {}x{:<2} B {:4} prefetch {:2} rows: {:5.1f} GB/s of weights ({:4.1f} read by one thread)\n",
+             rows, rows, width, name(dtype), prefetch_rows, static_cast<double>(w.size()) / seconds * 1e-9, dram);
 }
 
 }  // namespace
@@ -238,14 +249,22 @@ int main(int argc, char** argv) {
   }
   if (which == "tiles" || which == "all") {
     for (const Isa isa : isas) fmt::print("{} peak {:.1f} GFLOP/s\n", name(isa), runtime::measure_peak_gflops(isa));
-    for (const TileCase& c : {TileCase{Isa::avx2, 6, 2, 8}, {Isa::avx2, 4, 3, 8}, {Isa::avx2, 4, 2, 8},
-                              {Isa::avx2, 6, 2, 8, true}, {Isa::avx2, 6, 2, 8, false, DType::bf16},
+    for (const TileCase& c : {TileCase{Isa::avx2, 6, 2, 8},
+                              {Isa::avx2, 4, 3, 8},
+                              {Isa::avx2, 4, 2, 8},
+                              {Isa::avx2, 6, 2, 8, true},
+                              {Isa::avx2, 6, 2, 8, false, DType::bf16},
                               {Isa::avx2, 6, 2, 8, false, DType::f32, true},
                               {Isa::avx2, 6, 2, 8, false, DType::f32, false, 3},
                               {Isa::avx512, 8, 3, 16, false, DType::f32, false, 5},
-                              {Isa::avx512, 8, 3, 16}, {Isa::avx512, 12, 2, 16}, {Isa::avx512, 6, 4, 16},
-                              {Isa::avx512, 4, 4, 16}, {Isa::avx512, 8, 2, 16}, {Isa::avx512, 8, 3, 16, true},
-                              {Isa::avx512, 12, 2, 16, true}, {Isa::avx512, 8, 3, 16, false, DType::bf16},
+                              {Isa::avx512, 8, 3, 16},
+                              {Isa::avx512, 12, 2, 16},
+                              {Isa::avx512, 6, 4, 16},
+                              {Isa::avx512, 4, 4, 16},
+                              {Isa::avx512, 8, 2, 16},
+                              {Isa::avx512, 8, 3, 16, true},
+                              {Isa::avx512, 12, 2, 16, true},
+                              {Isa::avx512, 8, 3, 16, false, DType::bf16},
                               {Isa::avx512, 8, 3, 16, false, DType::f16},
                               {Isa::avx512, 8, 3, 16, false, DType::f32, true}})
       run_tile(c);
@@ -269,8 +288,8 @@ int main(int argc, char** argv) {
       pool.for_each(pool.workers(), [](int64_t, int) {});
       microseconds.push_back(1e6 * (runtime::wall_seconds() - start));
     }
-    fmt::print("fork-join on {} threads: median {:.2f} us, p90 {:.2f} us\n", pool.workers(), runtime::median(microseconds),
-               runtime::quantile(microseconds, 0.9));
+    fmt::print("fork-join on {} threads: median {:.2f} us, p90 {:.2f} us\n", pool.workers(),
+               runtime::median(microseconds), runtime::quantile(microseconds, 0.9));
   }
   if (which == "stream" || which == "all") {
     const double dram = runtime::measure_read_gbytes(128 << 20);
@@ -287,8 +306,9 @@ int main(int argc, char** argv) {
     for (const Isa isa : isas)
       for (const FnInfo& f : all_fns())
         if (f.rule == FnRule::real && f.arity == 1)
-          run_function(isa, f.fn, f.fn == Fn::log || f.fn == Fn::sqrt || f.fn == Fn::log2 || f.fn == Fn::rsqrt ? 0.1 : -8,
-                       8, gigahertz);
+          run_function(isa, f.fn,
+                       f.fn == Fn::log || f.fn == Fn::sqrt || f.fn == Fn::log2 || f.fn == Fn::rsqrt ? 0.1 : -8, 8,
+                       gigahertz);
   }
   return 0;
 }

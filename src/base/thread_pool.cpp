@@ -71,11 +71,13 @@ void ThreadPool::run(int64_t tasks, Task task, void* context) {
   context_ = context;
   tasks_ = tasks;
   next_.store(0, std::memory_order_relaxed);
-  // Nobody is inside, so the word may be replaced. seq_cst, as is the load of sleepers_: either we see a sleeper, or the
-  // sleeper sees the new region before it sleeps.
+  // Nobody is inside, so the word may be replaced. seq_cst, as is the load of sleepers_: either we see a sleeper, or
+  // the sleeper sees the new region before it sleeps.
   region_.store((region_.load() / kNumber + 1) * kNumber + kOpen);
   if (sleepers_.load() > 0) {
-    { std::lock_guard lock(mutex_); }
+    {
+      std::lock_guard lock(mutex_);
+    }
     wake_.notify_all();
   }
   take_tasks(0);

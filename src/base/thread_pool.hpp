@@ -1,9 +1,9 @@
 // Runs independent tasks on a few threads.
 //
-// An executor runs tasks 0 .. n - 1 in any order, each once. ThreadPool is ours: tasks come from one atomic counter, the
-// caller takes part, workers spin for a moment after a region and then sleep, and a region never waits for a worker that
-// has not joined it. A call made while the pool is busy (nested, or from another thread) runs on the caller alone. What
-// tasks compute must not depend on the worker; then results do not depend on the number of threads.
+// An executor runs tasks 0 .. n - 1 in any order, each once. ThreadPool is ours: tasks come from one atomic counter,
+// the caller takes part, workers spin for a moment after a region and then sleep, and a region never waits for a worker
+// that has not joined it. A call made while the pool is busy (nested, or from another thread) runs on the caller alone.
+// What tasks compute must not depend on the worker; then results do not depend on the number of threads.
 #pragma once
 
 #include <atomic>
@@ -25,13 +25,14 @@ class Executor {
 
   virtual ~Executor() = default;
   virtual int workers() const = 0;
-  // worker is in [0, workers()); tasks that run at the same time in one call have different workers. The first exception
-  // of a task is thrown again here; the remaining tasks may then not have run.
+  // worker is in [0, workers()); tasks that run at the same time in one call have different workers. The first
+  // exception of a task is thrown again here; the remaining tasks may then not have run.
   virtual void run(int64_t tasks, Task task, void* context) = 0;
 
   template <class F>
   void for_each(int64_t tasks, F&& body) {  // body(task, worker)
-    run(tasks, [](void* f, int64_t task, int worker) { (*static_cast<std::remove_reference_t<F>*>(f))(task, worker); },
+    run(
+        tasks, [](void* f, int64_t task, int worker) { (*static_cast<std::remove_reference_t<F>*>(f))(task, worker); },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 };

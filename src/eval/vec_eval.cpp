@@ -8,7 +8,8 @@ namespace cleave::vec {
 
 namespace {
 
-using Lanes = std::vector<uint64_t>;  // per lane the bits of the element; integers sign-extended, u8 and bool zero-extended
+using Lanes =
+    std::vector<uint64_t>;  // per lane the bits of the element; integers sign-extended, u8 and bool zero-extended
 
 class Interpreter {
  public:
@@ -168,7 +169,8 @@ class Interpreter {
       case Op::fma:
         for (size_t i = 0; i < out.size(); ++i) {
           if (t.elem == Elem::f64) {
-            out[i] = std::bit_cast<uint64_t>(std::fma(real(t.elem, x(0)[i]), real(t.elem, x(1)[i]), real(t.elem, x(2)[i])));
+            out[i] =
+                std::bit_cast<uint64_t>(std::fma(real(t.elem, x(0)[i]), real(t.elem, x(1)[i]), real(t.elem, x(2)[i])));
           } else {
             auto f = [&](size_t k) { return std::bit_cast<float>(static_cast<uint32_t>(x(k)[i])); };
             out[i] = std::bit_cast<uint32_t>(std::fmaf(f(0), f(1), f(2)));
@@ -180,7 +182,7 @@ class Interpreter {
         return out;
       case Op::bitcast:
         for (size_t i = 0; i < out.size(); ++i)
-          out[i] = vec::is_int(t.elem) ? wrap(t.elem, static_cast<int64_t>(x(0)[i]))
+          out[i] = vec::is_int(t.elem)            ? wrap(t.elem, static_cast<int64_t>(x(0)[i]))
                    : vec::bit_width(t.elem) == 32 ? x(0)[i] & 0xffffffffu
                                                   : x(0)[i];
         return out;
@@ -237,7 +239,8 @@ class Interpreter {
       case Op::gather:
         for (size_t i = 0; i < out.size(); ++i)
           if (x(2)[i])
-            out[i] = read(inst.dtype, pointer(inst.operands[0]) + static_cast<int64_t>(x(1)[i]) * byte_size(inst.dtype));
+            out[i] =
+                read(inst.dtype, pointer(inst.operands[0]) + static_cast<int64_t>(x(1)[i]) * byte_size(inst.dtype));
         return out;
       case Op::store:
       case Op::scatter:
@@ -256,7 +259,8 @@ class Interpreter {
 
 }  // namespace
 
-bool interpret(const Function& function, const void* call, int64_t task, void* scratch, const InterpretOptions& options) {
+bool interpret(const Function& function, const void* call, int64_t task, void* scratch,
+               const InterpretOptions& options) {
   return Interpreter(function, options.max_steps).run(call, task, scratch);
 }
 

@@ -15,6 +15,7 @@ struct InterpretOptions {
 };
 
 // Runs function(call, task, scratch). False when the budget of steps ran out. The function must verify.
-bool interpret(const Function& function, const void* call, int64_t task, void* scratch, const InterpretOptions& options = {});
+bool interpret(const Function& function, const void* call, int64_t task, void* scratch,
+               const InterpretOptions& options = {});
 
 }  // namespace cleave::vec

@@ -168,8 +168,8 @@ Result<CompiledModule> load_object(std::vector<uint8_t> object) {
           llvm::orc::ExecutorAddr::fromPtr(helper_address(f.fn, integer)), llvm::JITSymbolFlags::Exported};
   if (auto e = library.define(llvm::orc::absoluteSymbols(std::move(helpers))))
     return diagnose(Code::codegen_failed, message(std::move(e)));
-  auto process = llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(
-      impl->jit->getDataLayout().getGlobalPrefix());
+  auto process =
+      llvm::orc::DynamicLibrarySearchGenerator::GetForCurrentProcess(impl->jit->getDataLayout().getGlobalPrefix());
   if (!process) return diagnose(Code::codegen_failed, message(process.takeError()));
   library.addGenerator(std::move(*process));
 

@@ -14,8 +14,10 @@
 
 namespace cleave::jit {
 
-static_assert(offsetof(CleaveCall, tensors) == vec::abi::kTensors && offsetof(CleaveCall, extents) == vec::abi::kExtents &&
-              offsetof(CleaveCall, scalars) == vec::abi::kScalars && offsetof(CleaveCall, workspace) == vec::abi::kWorkspace &&
+static_assert(offsetof(CleaveCall, tensors) == vec::abi::kTensors &&
+              offsetof(CleaveCall, extents) == vec::abi::kExtents &&
+              offsetof(CleaveCall, scalars) == vec::abi::kScalars &&
+              offsetof(CleaveCall, workspace) == vec::abi::kWorkspace &&
               sizeof(CleaveTensor) == vec::abi::kTensorBytes && offsetof(CleaveTensor, data) == vec::abi::kTensorData &&
               offsetof(CleaveTensor, strides) == vec::abi::kTensorStrides);
 
@@ -30,8 +32,12 @@ using V = llvm::Value*;
 class FunctionEmitter {
  public:
   FunctionEmitter(const vec::Function& source, const Target& target, llvm::Function* out)
-      : f_(source), target_(target), out_(out), context_(out->getContext()),
-        b_(BasicBlock::Create(context_, "entry", out)), values_(source.values.size(), nullptr) {}
+      : f_(source),
+        target_(target),
+        out_(out),
+        context_(out->getContext()),
+        b_(BasicBlock::Create(context_, "entry", out)),
+        values_(source.values.size(), nullptr) {}
 
   void run() {
     const auto& arguments = f_.blocks[f_.body].arguments;
@@ -54,9 +60,13 @@ class FunctionEmitter {
     }
     return nullptr;
   }
-  llvm::Type* wide(llvm::Type* t, int lanes) { return lanes == 1 ? t : FixedVectorType::get(t, static_cast<unsigned>(lanes)); }
+  llvm::Type* wide(llvm::Type* t, int lanes) {
+    return lanes == 1 ? t : FixedVectorType::get(t, static_cast<unsigned>(lanes));
+  }
   llvm::Type* type(Type t) { return wide(scalar_type(t.elem), t.lanes); }
-  V repeat(V scalar, int lanes) { return lanes == 1 ? scalar : b_.CreateVectorSplat(static_cast<unsigned>(lanes), scalar); }
+  V repeat(V scalar, int lanes) {
+    return lanes == 1 ? scalar : b_.CreateVectorSplat(static_cast<unsigned>(lanes), scalar);
+  }
   V integer(llvm::Type* t, int64_t v) { return ConstantInt::get(t, static_cast<uint64_t>(v), true); }
   V real(llvm::Type* t, double v) { return ConstantFP::get(t, v); }
 
@@ -204,7 +214,8 @@ class FunctionEmitter {
         const V v = b_.CreateShuffleVector(a, b, ArrayRef<int>(inst.indices.data(), inst.indices.size()));
         return t.lanes == 1 ? b_.CreateExtractElement(v, uint64_t{0}) : v;
       }
-      case Op::extract: return in(0).lanes == 1 ? x(0) : b_.CreateExtractElement(x(0), static_cast<uint64_t>(inst.indices[0]));
+      case Op::extract:
+        return in(0).lanes == 1 ? x(0) : b_.CreateExtractElement(x(0), static_cast<uint64_t>(inst.indices[0]));
       case Op::insert:
         return in(0).lanes == 1 ? x(1) : b_.CreateInsertElement(x(0), x(1), static_cast<uint64_t>(inst.indices[0]));
       case Op::reduce: return reduce(inst.fn, x(0), in(0));
@@ -235,7 +246,8 @@ class FunctionEmitter {
     const V inside = b_.CreateICmpULT(n, limit);
     const V last = repeat(integer(scalar_type(t.elem), width - 1), t.lanes);
     const V safe = b_.CreateSelect(inside, n, last);
-    if (op == Op::ashr) return t.elem == Elem::u8 ? b_.CreateSelect(inside, b_.CreateLShr(a, safe), zero(t)) : b_.CreateAShr(a, safe);
+    if (op == Op::ashr)
+      return t.elem == Elem::u8 ? b_.CreateSelect(inside, b_.CreateLShr(a, safe), zero(t)) : b_.CreateAShr(a, safe);
     return b_.CreateSelect(inside, op == Op::shl ? b_.CreateShl(a, safe) : b_.CreateLShr(a, safe), zero(t));
   }
   V zero(Type t) { return Constant::getNullValue(type(t)); }
@@ -344,8 +356,8 @@ class FunctionEmitter {
     const auto* s = dyn_cast_or_null<ConstantFP>(v->getType()->isVectorTy() ? c->getSplatValue() : c);
     return s && !s->isNaN();
   }
-  // a > b ? a : b with NaN from either side. The compare-select is one max instruction, which gives b when either is NaN:
-  // only a NaN in a has to be put back, and not even that when a is a constant.
+  // a > b ? a : b with NaN from either side. The compare-select is one max instruction, which gives b when either is
+  // NaN: only a NaN in a has to be put back, and not even that when a is a constant.
   V extreme(bool max, V a, V b) {
     if (never_nan(b)) std::swap(a, b);
     const V m = b_.CreateSelect(max ? b_.CreateFCmpOGT(a, b) : b_.CreateFCmpOLT(a, b), a, b);
@@ -387,7 +399,8 @@ class FunctionEmitter {
         const V h = extreme(false, extreme(true, b_.CreateFMul(b_.CreateFAdd(x[0], c(3)), c(1.0 / 6)), c(0)), c(1));
         return fn == Fn::hardsigmoid ? h : gate(x[0], h, ty);
       }
-      case Fn::leaky_relu: return b_.CreateSelect(b_.CreateFCmpULT(x[0], c(0)), keep_nan(x[0], b_.CreateFMul(x[0], x[1])), x[0]);
+      case Fn::leaky_relu:
+        return b_.CreateSelect(b_.CreateFCmpULT(x[0], c(0)), keep_nan(x[0], b_.CreateFMul(x[0], x[1])), x[0]);
       case Fn::sign: {
         const V s = b_.CreateSelect(b_.CreateFCmpOGT(x[0], c(0)), c(1),
                                     b_.CreateSelect(b_.CreateFCmpOLT(x[0], c(0)), c(-1), c(0)));
@@ -407,7 +420,8 @@ class FunctionEmitter {
   V keep_nan(V x, V otherwise) { return b_.CreateSelect(b_.CreateFCmpUNO(x, x), x, otherwise); }
   // x * g, but 0 of the sign that the limit has where x is infinite and the gate is shut.
   V gate(V x, V g, llvm::Type* ty) {
-    const V shut = b_.CreateAnd(b_.CreateFCmpOEQ(g, real(ty, 0)), b_.CreateFCmpOEQ(x, ConstantFP::getInfinity(ty, true)));
+    const V shut =
+        b_.CreateAnd(b_.CreateFCmpOEQ(g, real(ty, 0)), b_.CreateFCmpOEQ(x, ConstantFP::getInfinity(ty, true)));
     return b_.CreateSelect(shut, real(ty, -0.0), b_.CreateFMul(x, g));
   }
 
@@ -670,7 +684,9 @@ class FunctionEmitter {
 }  // namespace
 
 std::string kernel_symbol(std::string_view name) { return fmt::format("cleave_kernel_{}", name); }
-std::string helper_symbol(Fn fn, bool integer) { return fmt::format("cleave_{}_{}", integer ? "int" : "real", info(fn).name); }
+std::string helper_symbol(Fn fn, bool integer) {
+  return fmt::format("cleave_{}_{}", integer ? "int" : "real", info(fn).name);
+}
 
 std::unique_ptr<llvm::Module> emit_llvm(const vec::Module& module, const Target& target, LLVMContext& context) {
   auto out = std::make_unique<llvm::Module>("cleave", context);

@@ -152,9 +152,9 @@ Result<Machine> parse_machine(const SourceText& source) {
       m.isa = static_cast<Isa>(found - std::begin(kIsaNames));
       continue;
     }
-    const auto* field = std::find_if(std::begin(kFields), std::end(kFields), [&](const Field& f) { return key.text == f.key; });
-    if (field == std::end(kFields))
-      return diagnose_at(key.range, Code::unknown_attribute, "machine", key.text);
+    const auto* field =
+        std::find_if(std::begin(kFields), std::end(kFields), [&](const Field& f) { return key.text == f.key; });
+    if (field == std::end(kFields)) return diagnose_at(key.range, Code::unknown_attribute, "machine", key.text);
     const Token value = cursor.peek();
     const auto number = cursor.expect_number("a number");
     if (!number) return cursor.errors();
@@ -162,7 +162,8 @@ Result<Machine> parse_machine(const SourceText& source) {
     if (!(*number >= field->lowest && *number <= field->highest) || (whole && *number != std::floor(*number)))
       return diagnose_at(value.range, Code::number_out_of_range, value.text,
                          fmt::format("{}..{}{}", field->lowest, field->highest, whole ? " (whole)" : ""));
-    std::visit([&](auto member) { m.*member = static_cast<std::decay_t<decltype(m.*member)>>(*number); }, field->member);
+    std::visit([&](auto member) { m.*member = static_cast<std::decay_t<decltype(m.*member)>>(*number); },
+               field->member);
   }
   return m;
 }

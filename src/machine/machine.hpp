@@ -19,18 +19,18 @@ struct Machine {
   Isa isa = Isa::generic;
   int vector_bytes = 16;
   int vector_registers = 16;
-  int fma_latency = 4;  // cycles
-  int fma_pipes = 2;    // vector multiply-adds started per cycle
-  int cores = 1;        // that this process may use
+  int fma_latency = 4;                                // cycles
+  int fma_pipes = 2;                                  // vector multiply-adds started per cycle
+  int cores = 1;                                      // that this process may use
   int64_t l1_bytes = 32 << 10, l2_bytes = 512 << 10;  // per core
   int64_t l3_bytes = 8 << 20;                         // shared
   // Measured, per core; 0: not measured.
-  double peak_gflops = 0;    // f32 multiply-adds, two operations each
-  double l2_gbytes = 0;      // read bandwidths, GB/s
+  double peak_gflops = 0;  // f32 multiply-adds, two operations each
+  double l2_gbytes = 0;    // read bandwidths, GB/s
   double l3_gbytes = 0;
   double dram_gbytes = 0;
-  double exp_cycles = 0;     // cycles per element of exp on f32 vectors
-  double gigahertz = 0;      // core clock under vector load
+  double exp_cycles = 0;  // cycles per element of exp on f32 vectors
+  double gigahertz = 0;   // core clock under vector load
 
   int f32_lanes() const { return vector_bytes / 4; }
   bool operator==(const Machine&) const = default;

@@ -10,7 +10,8 @@ namespace cleave::runtime {
 class Buffer {
  public:
   Buffer() = default;
-  // Zero-filled. From 2 MiB on it is aligned to huge pages and asks for them (MADV_HUGEPAGE: +40 % DRAM read bandwidth).
+  // Zero-filled. From 2 MiB on it is aligned to huge pages and asks for them (MADV_HUGEPAGE: +40 % DRAM read
+  // bandwidth).
   explicit Buffer(int64_t bytes);
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {

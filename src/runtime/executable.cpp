@@ -39,7 +39,9 @@ class FlushDenormals {
 }  // namespace
 
 Executable::Executable(std::vector<Launch> launches, int64_t workspace_bytes, std::shared_ptr<const void> code)
-    : launches_(std::move(launches)), workspace_bytes_(workspace_bytes), code_(std::move(code)),
+    : launches_(std::move(launches)),
+      workspace_bytes_(workspace_bytes),
+      code_(std::move(code)),
       scratch_(std::make_shared<ScratchPool>()) {
   for (const Launch& l : launches_) {
     CHECK(l.kernel && l.tasks >= 0 && l.scratch_bytes >= 0, "launch `{}`", l.name);
@@ -54,7 +56,8 @@ void Executable::set_zeroed_bytes(int64_t bytes) {
 
 Diagnostics Executable::run(const CleaveCall& call, Executor& executor, const RunOptions& options) const {
   if (workspace_bytes_ > 0) {
-    if (!call.workspace) return {diagnose(Code::bad_call, fmt::format("a workspace of {} bytes is missing", workspace_bytes_))};
+    if (!call.workspace)
+      return {diagnose(Code::bad_call, fmt::format("a workspace of {} bytes is missing", workspace_bytes_))};
     if (reinterpret_cast<uintptr_t>(call.workspace) % 64 != 0)
       return {diagnose(Code::bad_call, "the workspace is not aligned to 64 bytes")};
     std::memset(call.workspace, 0, static_cast<size_t>(zeroed_bytes_));

@@ -1,7 +1,7 @@
 // A compiled program: an ordered list of kernel launches over one call structure.
 //
-// Each launch runs its tasks on an executor and ends before the next begins. Tasks of a launch write disjoint memory and
-// nothing depends on the number of threads, so results are the same bits for any executor. Calls are thread-safe as
+// Each launch runs its tasks on an executor and ends before the next begins. Tasks of a launch write disjoint memory
+// and nothing depends on the number of threads, so results are the same bits for any executor. Calls are thread-safe as
 // long as their workspaces differ.
 #pragma once
 

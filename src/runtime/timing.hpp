@@ -1,4 +1,5 @@
-// Clocks and fair comparison on a noisy machine (benchmarks.md: pairs in ABBA order, thread CPU time, medians of ratios).
+// Clocks and fair comparison on a noisy machine (benchmarks.md: pairs in ABBA order, thread CPU time, medians of
+// ratios).
 #pragma once
 
 #include <cstdint>
@@ -28,16 +29,16 @@ double time_best(const std::function<void()>& work, double at_least = 2e-3, int 
 struct CompareOptions {
   int pairs = 21;
   double seconds_a_side = 2e-3;
-  bool bracket = true;           // measure the FMA peak beside each pair, drop pairs whose peaks differ by > 10 %
-  bool wall = false;             // wall time instead of thread CPU time (for threaded work in quiet windows)
+  bool bracket = true;  // measure the FMA peak beside each pair, drop pairs whose peaks differ by > 10 %
+  bool wall = false;    // wall time instead of thread CPU time (for threaded work in quiet windows)
 };
 struct Comparison {
-  double ratio = 1;              // time of b / time of a: above 1, a is faster
-  Interval interval;             // 95 % of the ratio
+  double ratio = 1;                     // time of b / time of a: above 1, a is faster
+  Interval interval;                    // 95 % of the ratio
   double seconds_a = 0, seconds_b = 0;  // medians of one run
-  double peak_gflops = 0;        // median of the peaks measured beside (bracket)
-  Interval control;              // p10..p90 of a against a in the same run
-  int pairs = 0;                 // kept
+  double peak_gflops = 0;               // median of the peaks measured beside (bracket)
+  Interval control;                     // p10..p90 of a against a in the same run
+  int pairs = 0;                        // kept
   // The interval excludes 1, the effect is over 2 % and outside the control's spread.
   bool a_wins() const { return interval.low > 1 && ratio > 1.02 && ratio > control.high; }
   bool b_wins() const { return interval.high < 1 && ratio < 1 / 1.02 && ratio < control.low; }

@@ -79,8 +79,8 @@ Value Builder::at_entry(std::array<int, 3> key, const std::function<Value()>& ma
   const Value v = make();
   auto& insts = f_.blocks[f_.body].insts;
   const size_t made = insts.size() - before;
-  std::rotate(insts.begin() + static_cast<std::ptrdiff_t>(entry_end_), insts.begin() + static_cast<std::ptrdiff_t>(before),
-              insts.end());
+  std::rotate(insts.begin() + static_cast<std::ptrdiff_t>(entry_end_),
+              insts.begin() + static_cast<std::ptrdiff_t>(before), insts.end());
   entry_end_ += made;
   block_ = block;
   std::swap(shared_, hidden);
@@ -99,12 +99,12 @@ Value Builder::tensor_stride(int tensor, int axis) {
   });
 }
 Value Builder::extent(int index) {
-  return at_entry({2, index, 0}, [&] { return load_i64(ptr_add(load_ptr(ptr_add(call(), abi::kExtents)), 8 * index)); });
+  return at_entry({2, index, 0},
+                  [&] { return load_i64(ptr_add(load_ptr(ptr_add(call(), abi::kExtents)), 8 * index)); });
 }
 Value Builder::scalar_argument(int index) {
-  return at_entry({3, index, 0}, [&] {
-    return load(ptr_add(load_ptr(ptr_add(call(), abi::kScalars)), 8 * index), DType::f64);
-  });
+  return at_entry({3, index, 0},
+                  [&] { return load(ptr_add(load_ptr(ptr_add(call(), abi::kScalars)), 8 * index), DType::f64); });
 }
 Value Builder::workspace() {
   return at_entry({4, 0, 0}, [&] { return load_ptr(ptr_add(call(), abi::kWorkspace)); });
@@ -303,9 +303,9 @@ Value Builder::insert(Value v, Value scalar, int lane) {
 }
 
 Value Builder::reduce(Fn fn, Value v) {
-  CHECK(fn == Fn::add || fn == Fn::mul || fn == Fn::max || fn == Fn::min || fn == Fn::logical_and ||
-            fn == Fn::logical_or,
-        "reduce by `{}`", cleave::info(fn).name);
+  CHECK(
+      fn == Fn::add || fn == Fn::mul || fn == Fn::max || fn == Fn::min || fn == Fn::logical_and || fn == Fn::logical_or,
+      "reduce by `{}`", cleave::info(fn).name);
   CHECK((lanes(v) & (lanes(v) - 1)) == 0, "{} lanes are no power of two", lanes(v));
   if (lanes(v) == 1) return v;
   Inst inst{Op::reduce, fn};
@@ -327,9 +327,7 @@ Value Builder::ptr_add(Value ptr, Value bytes) {
   return emit(std::move(inst), kPtr);
 }
 
-Value Builder::element(Value ptr, Value index, DType dtype) {
-  return ptr_add(ptr, mul(index, i64(byte_size(dtype))));
-}
+Value Builder::element(Value ptr, Value index, DType dtype) { return ptr_add(ptr, mul(index, i64(byte_size(dtype)))); }
 
 Value Builder::load(Value ptr, DType dtype, int lanes, Value count) {
   CHECK(type(ptr) == kPtr && lanes >= 1 && lanes <= kMaxLanes, "load of {} lanes", lanes);

@@ -30,11 +30,11 @@ class Builder {
   Value call() const { return f_.call(); }
   Value task() const { return f_.task(); }
   Value scratch() const { return f_.scratch(); }
-  Value tensor_data(int tensor);                // ptr
-  Value tensor_stride(int tensor, int axis);    // i64, in elements, any sign
-  Value extent(int index);                      // i64
-  Value scalar_argument(int index);             // f64
-  Value workspace();                            // ptr
+  Value tensor_data(int tensor);              // ptr
+  Value tensor_stride(int tensor, int axis);  // i64, in elements, any sign
+  Value extent(int index);                    // i64
+  Value scalar_argument(int index);           // f64
+  Value workspace();                          // ptr
 
   // Constants; a vector type gives the same value in each lane.
   Value i64(int64_t value) { return integer(kI64, value); }
@@ -67,8 +67,8 @@ class Builder {
   Value max_ordered(Value a, Value b) { return select(gt(a, b), a, b); }
   Value min_ordered(Value a, Value b) { return select(lt(a, b), a, b); }
   Value ceil_div(Value a, int64_t b) { return floordiv(add(a, i64(b - 1)), i64(b)); }  // i64
-  Value fma(Value a, Value b, Value c);  // a * b + c
-  Value cast(Value v, Elem to);          // v itself when it has that type
+  Value fma(Value a, Value b, Value c);                                                // a * b + c
+  Value cast(Value v, Elem to);                                                        // v itself when it has that type
   Value bitcast(Value v, Elem to);
   Value bit_and(Value a, Value b) { return bits(Op::bit_and, a, b); }
   Value bit_or(Value a, Value b) { return bits(Op::bit_or, a, b); }
@@ -106,7 +106,8 @@ class Builder {
   // Loops that are statically empty or run once are unfolded. Returns the values after the last iteration.
   using LoopBody = std::function<std::vector<Value>(Value i, std::span<const Value> carried)>;
   std::vector<Value> for_loop(Value lo, Value hi, Value step, std::span<const Value> inits, const LoopBody& body);
-  std::vector<Value> for_loop(Value lo, Value hi, Value step, std::initializer_list<Value> inits, const LoopBody& body) {
+  std::vector<Value> for_loop(Value lo, Value hi, Value step, std::initializer_list<Value> inits,
+                              const LoopBody& body) {
     return for_loop(lo, hi, step, std::span<const Value>(inits.begin(), inits.size()), body);
   }
   void for_each(Value lo, Value hi, Value step, const std::function<void(Value i)>& body);
@@ -132,7 +133,7 @@ class Builder {
 
   Function& f_;
   BlockId block_;
-  std::map<std::pair<uint32_t, uint64_t>, Value> constants_;  // by (type, bits)
+  std::map<std::pair<uint32_t, uint64_t>, Value> constants_;    // by (type, bits)
   std::vector<std::map<std::vector<uint64_t>, Value>> shared_;  // one scope a nested block
   std::map<std::array<int, 3>, Value> entry_;  // what has been read from `call`, by (field, tensor or index, axis)
   size_t entry_end_ = 0;                       // where the next such read goes in the body

@@ -177,7 +177,8 @@ class Expander {
   }
   Value erf(Value x) {
     const Value a = b_.min_ordered(c(4), abs(x));
-    const Value g = poly(a, {0x1.4ba8bp-9f, 0x1.1e302p+0f, 0x1.4ec45p-1f, 0x1.6cc86cp-4f, -0x1.e8b296p-7f, 0x1.3205f8p-10f});
+    const Value g =
+        poly(a, {0x1.4ba8bp-9f, 0x1.1e302p+0f, 0x1.4ec45p-1f, 0x1.6cc86cp-4f, -0x1.e8b296p-7f, 0x1.3205f8p-10f});
     const Value outer = b_.sub(c(1), exp(b_.neg(g)));
     return with_sign_of(b_.select(b_.gt(a, c(1)), outer, erf_inner(a)), x);
   }
@@ -186,8 +187,8 @@ class Expander {
   Value gelu_erf(Value x) {
     const Value z = b_.mul(x, c(0.70710678118654752440));
     const Value a = abs(z);
-    const Value g = poly(a, {0x1.19b4c6p-13f, 0x1.20ddbap+0f, 0x1.451bbap-1f, 0x1.b6e3f6p-4f, -0x1.963fa6p-6f, 0x1.13b4cp-8f,
-                             -0x1.fb9aa2p-12f, 0x1.18311ep-15f, -0x1.1609fap-20f});
+    const Value g = poly(a, {0x1.19b4c6p-13f, 0x1.20ddbap+0f, 0x1.451bbap-1f, 0x1.b6e3f6p-4f, -0x1.963fa6p-6f,
+                             0x1.13b4cp-8f, -0x1.fb9aa2p-12f, 0x1.18311ep-15f, -0x1.1609fap-20f});
     const Value tail = b_.select(b_.lt(a, c(5.5)), exp(b_.neg(g)), c(0));
     const Value complement = b_.select(b_.gt(a, c(1)), tail, b_.sub(c(1), erf_inner(a)));
     const Value half = b_.mul(x, c(0.5));

@@ -48,7 +48,9 @@ class Printer {
     for (size_t i = from; i < values.size(); ++i) s += (i > from ? ", " : "") + name(values[i]);
     return s;
   }
-  void line(int depth, const std::string& text) { out_ += std::string(static_cast<size_t>(2 * depth), ' ') + text + "\n"; }
+  void line(int depth, const std::string& text) {
+    out_ += std::string(static_cast<size_t>(2 * depth), ' ') + text + "\n";
+  }
 
   // Constants come first, in the order of their first use.
   void constants(BlockId id) {
@@ -191,7 +193,8 @@ class Parser {
       if (good) out.lanes = static_cast<uint16_t>(n);
     }
     if (good) return out;
-    c_.fail(diagnose_at(t.range, Code::unexpected_token, fmt::format("`{}`", *text), "a type such as f32x8, i64 or ptr"));
+    c_.fail(
+        diagnose_at(t.range, Code::unexpected_token, fmt::format("`{}`", *text), "a type such as f32x8, i64 or ptr"));
     return std::nullopt;
   }
 

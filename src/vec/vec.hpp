@@ -34,9 +34,9 @@ inline constexpr Type kI64{Elem::i64, 1};
 inline constexpr Type kPtr{Elem::ptr, 1};
 inline constexpr Type kBool{Elem::boolean, 1};
 
-Elem elem_of(DType dtype);    // of the compute type: f16 and bf16 give f32
-DType dtype_of(Elem elem);    // not for ptr
-int bit_width(Elem elem);     // bool counts as 1
+Elem elem_of(DType dtype);  // of the compute type: f16 and bf16 give f32
+DType dtype_of(Elem elem);  // not for ptr
+int bit_width(Elem elem);   // bool counts as 1
 inline bool is_float(Elem e) { return e == Elem::f64 || e == Elem::f32; }
 inline bool is_int(Elem e) { return e == Elem::i64 || e == Elem::i32 || e == Elem::u8; }
 std::string print(Type type);  // f32x8, i64, ptr, boolx16
@@ -68,17 +68,18 @@ enum class ValueKind : uint8_t { constant, argument, result };
 struct ValueInfo {
   Type type;
   ValueKind kind = ValueKind::result;
-  InstId inst;        // of a result
-  BlockId block;      // of an argument (of the function's body: call, task, scratch)
-  uint64_t bits = 0;  // of a constant: the bits of one element (f64 as a double, f32 as a float, integers sign-extended)
+  InstId inst;    // of a result
+  BlockId block;  // of an argument (of the function's body: call, task, scratch)
+  uint64_t bits =
+      0;  // of a constant: the bits of one element (f64 as a double, f32 as a float, integers sign-extended)
 };
 
 struct Inst {
   Op op{};
-  Fn fn{};                       // apply, reduce
-  DType dtype = DType::f32;      // load, store, gather, scatter: the element type in memory
-  std::vector<Value> operands;   // load: ptr [count]; store: value ptr [count]; gather: base indices mask;
-                                 // scatter: value base indices mask; for_loop: lo hi step inits...; if_else: condition
+  Fn fn{};                      // apply, reduce
+  DType dtype = DType::f32;     // load, store, gather, scatter: the element type in memory
+  std::vector<Value> operands;  // load: ptr [count]; store: value ptr [count]; gather: base indices mask;
+                                // scatter: value base indices mask; for_loop: lo hi step inits...; if_else: condition
   std::vector<Value> results;
   std::vector<int32_t> indices;  // shuffle: one per result lane; extract, insert: the lane; prefetch: locality 0..3
   std::vector<BlockId> blocks;   // for_loop: one; if_else: two

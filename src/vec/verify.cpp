@@ -81,7 +81,8 @@ class Verifier {
   void instruction(const Inst& i, const std::vector<Type>* yields, int depth) {
     const OpInfo& op = info(i.op);
     for (const Value v : i.operands)
-      if (!exists(v) || !defined_[v.index]) return fail(op.name, fmt::format("operand {} is not defined here", v.index));
+      if (!exists(v) || !defined_[v.index])
+        return fail(op.name, fmt::format("operand {} is not defined here", v.index));
     for (const Value v : i.results)
       if (!exists(v)) return fail(op.name, "a result does not exist");
     if (op.operands >= 0 && static_cast<int>(i.operands.size()) != op.operands)
@@ -132,7 +133,8 @@ class Verifier {
       case Op::shuffle:
         if (operand(i, 0) != operand(i, 1)) return "the operands' types differ";
         if (result(i).elem != operand(i, 0).elem || result(i).elem == Elem::ptr) return "changes the element type";
-        if (i.indices.size() != result(i).lanes) return fmt::format("{} indices for {} lanes", i.indices.size(), result(i).lanes);
+        if (i.indices.size() != result(i).lanes)
+          return fmt::format("{} indices for {} lanes", i.indices.size(), result(i).lanes);
         for (const int32_t x : i.indices)
           if (x < 0 || x >= 2 * operand(i, 0).lanes) return fmt::format("index {} is out of range", x);
         return "";
@@ -140,7 +142,8 @@ class Verifier {
       case Op::insert: {
         const Type vector = operand(i, 0);
         if (vector.elem == Elem::ptr) return "of a pointer";
-        if (i.indices.size() != 1 || i.indices[0] < 0 || i.indices[0] >= vector.lanes) return "the lane is out of range";
+        if (i.indices.size() != 1 || i.indices[0] < 0 || i.indices[0] >= vector.lanes)
+          return "the lane is out of range";
         if (i.op == Op::extract) return must_be("the result", result(i), vector.scalar());
         if (operand(i, 1) != vector.scalar()) return must_be("the scalar", operand(i, 1), vector.scalar());
         return must_be("the result", result(i), vector);

@@ -75,7 +75,11 @@ TEST(ThreadPool, NestedAndConcurrentCallsRunSerially) {
 
 TEST(ThreadPool, HandsExceptionsToTheCallerAndGoesOn) {
   ThreadPool pool(2);
-  EXPECT_THROW(pool.for_each(10, [](int64_t i, int) { if (i == 3) throw std::runtime_error("three"); }), std::runtime_error);
+  EXPECT_THROW(pool.for_each(10,
+                             [](int64_t i, int) {
+                               if (i == 3) throw std::runtime_error("three");
+                             }),
+               std::runtime_error);
   std::atomic<int> n = 0;
   pool.for_each(10, [&](int64_t, int) { ++n; });
   EXPECT_EQ(n, 10);

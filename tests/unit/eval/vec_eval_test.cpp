@@ -68,13 +68,13 @@ TEST(VecEval, CastsSaturateAndWrap) {
 TEST(VecEval, LoopsCarryValuesAndBranchesChoose) {
   int64_t out[2] = {};
   ASSERT_TRUE(run(out, [](Builder& b) {
-    const auto r = b.for_loop(b.i64(0), b.add(b.task(), b.i64(10)), b.i64(3), {b.i64(0), b.i64(1)},
-                              [&](Value i, std::span<const Value> c) {
-                                return std::vector<Value>{b.add(c[0], i), b.mul(c[1], b.i64(2))};
-                              });
+    const auto r = b.for_loop(
+        b.i64(0), b.add(b.task(), b.i64(10)), b.i64(3), {b.i64(0), b.i64(1)},
+        [&](Value i, std::span<const Value> c) { return std::vector<Value>{b.add(c[0], i), b.mul(c[1], b.i64(2))}; });
     b.store(r[0], b.scratch(), DType::i64);
-    const Value which = b.if_else(b.gt(r[1], b.i64(8)), [&] { return std::vector<Value>{r[1]}; },
-                                  [&] { return std::vector<Value>{b.i64(-1)}; })[0];
+    const Value which = b.if_else(
+        b.gt(r[1], b.i64(8)), [&] { return std::vector<Value>{r[1]}; },
+        [&] { return std::vector<Value>{b.i64(-1)}; })[0];
     b.store(which, b.ptr_add(b.scratch(), 8), DType::i64);
   }));
   EXPECT_EQ(out[0], 0 + 3 + 6 + 9);
@@ -105,9 +105,8 @@ TEST(VecEval, MaxOrderedIsTheSecondOperandForNan) {
 }
 
 TEST(VecEval, EndlessWorkStopsAtTheBudget) {
-  EXPECT_FALSE(run(nullptr, [](Builder& b) {
-    b.for_each(b.task(), b.i64(int64_t{1} << 62), b.i64(1), [](Value) {});
-  }, {.max_steps = 1000}));
+  EXPECT_FALSE(run(nullptr, [](Builder& b) { b.for_each(b.task(), b.i64(int64_t{1} << 62), b.i64(1), [](Value) {}); },
+                   {.max_steps = 1000}));
 }
 
 }  // namespace

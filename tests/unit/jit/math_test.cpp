@@ -18,10 +18,12 @@ double ulp_of(double exact) {
 
 // Dense in the exponent over all of f32, dense around 0 and the usual range, and the special values.
 std::vector<float> samples() {
-  std::vector<float> x = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1.0f, -1.0f, 88.72283f, 88.7229f, 88.0f, -87.33654f, -87.4f,
-                          -103.0f, -104.0f, 127.99999f, 128.0f, -126.0f, -126.1f, -149.0f, 0x1p-126f, 0x1p-130f, -0x1p-140f,
-                          3.4e38f, -3.4e38f, -0.99999994f, 9.02f, 9.1f, 0.99f, 1.01f, 4.0f, 5.5f, 7.8f, 3.1415927f,
-                          1.5707964f, 30000.0f, 30001.0f, 1e10f, -20.0f, -20.1f, 20.0f, 0.70710677f, 1.4142135f};
+  std::vector<float> x = {0.0f,       -0.0f,    INFINITY, -INFINITY,    NAN,        1.0f,        -1.0f,
+                          88.72283f,  88.7229f, 88.0f,    -87.33654f,   -87.4f,     -103.0f,     -104.0f,
+                          127.99999f, 128.0f,   -126.0f,  -126.1f,      -149.0f,    0x1p-126f,   0x1p-130f,
+                          -0x1p-140f, 3.4e38f,  -3.4e38f, -0.99999994f, 9.02f,      9.1f,        0.99f,
+                          1.01f,      4.0f,     5.5f,     7.8f,         3.1415927f, 1.5707964f,  30000.0f,
+                          30001.0f,   1e10f,    -20.0f,   -20.1f,       20.0f,      0.70710677f, 1.4142135f};
   Rng rng(3);
   for (int e = -126; e < 128; ++e)
     for (int k = 0; k < 12; ++k) {
@@ -73,11 +75,13 @@ void check(Fn fn, const jit::Target& target) {
     if (std::isinf(rounded) && got > 0 && rounded > 0 && got > 0x1.fffff0p127) continue;  // just below overflow
     if (std::fabs(exact) < 0x1p-126 && got == 0) continue;                                // flushed
     ASSERT_FALSE(std::isinf(x[i])) << info(fn).name << "(" << x[i] << ") = " << got << ", not " << exact;
-    const double error = std::max(0.0, std::fabs(got - exact) - bound.absolute * std::fabs(operands[0])) / ulp_of(exact);
+    const double error =
+        std::max(0.0, std::fabs(got - exact) - bound.absolute * std::fabs(operands[0])) / ulp_of(exact);
     if (!(error <= worst)) worst = error, worst_x = operands[0];
   }
   EXPECT_LE(worst, bound.ulp) << info(fn).name << " at " << worst_x << " on " << name(target.isa);
-  ::testing::Test::RecordProperty(fmt::format("{}_{}", name(target.isa), info(fn).name), fmt::format("{:.2f} ulp", worst));
+  ::testing::Test::RecordProperty(fmt::format("{}_{}", name(target.isa), info(fn).name),
+                                  fmt::format("{:.2f} ulp", worst));
 }
 
 TEST(Jit, ScalarFunctionsStayWithinTheirStatedErrors) {

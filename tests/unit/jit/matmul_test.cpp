@@ -16,9 +16,9 @@ struct Case {
   int64_t k, columns;  // columns < vectors * lanes: a tail
   DType a = DType::f32, b = DType::f32, c = DType::f32;
   MatmulTile::Init init = MatmulTile::Init::zero;
-  bool packed_a = false;     // A as [k][rows]
+  bool packed_a = false;  // A as [k][rows]
   bool static_strides = false;
-  bool epilogue = false;     // relu(x + row)
+  bool epilogue = false;  // relu(x + row)
   bool prefetch = false;
 };
 
@@ -64,7 +64,8 @@ void check(const Case& t, const jit::Target& target) {
     };
   vec::emit_matmul_tile(builder, tile);
 
-  const CleaveTensor tensors[] = {{a.data(), nullptr}, {b.data(), nullptr}, {c.data(), nullptr}, {scale.data(), nullptr}};
+  const CleaveTensor tensors[] = {
+      {a.data(), nullptr}, {b.data(), nullptr}, {c.data(), nullptr}, {scale.data(), nullptr}};
   const int64_t extents[] = {t.k, lda, ka, ldb, ldc, t.columns};
   const CleaveCall call{tensors, extents, nullptr, nullptr};
   jit::Options options;
@@ -82,7 +83,8 @@ void check(const Case& t, const jit::Target& target) {
       }
       double value = 0, size = 0;
       if (t.init == MatmulTile::Init::load) value = old;
-      if (t.init == MatmulTile::Init::load_scaled) value = old * load_real(sum, &scale[static_cast<size_t>(r * byte_size(sum))]);
+      if (t.init == MatmulTile::Init::load_scaled)
+        value = old * load_real(sum, &scale[static_cast<size_t>(r * byte_size(sum))]);
       size = std::fabs(value);
       for (int64_t k = 0; k < t.k; ++k) {
         const double product = load_real(t.a, &a[static_cast<size_t>((r * lda + k * ka) * byte_size(t.a))]) *
@@ -144,7 +146,8 @@ TEST(Jit, GoodTilesDoNotSpillInTheirInnerLoop) {
       options.target = target;
       const auto text = jit::asm_text(module, options);
       ASSERT_TRUE(text.ok());
-      EXPECT_EQ(jit::count_spills(*text).innermost, 0) << shape.rows << "x" << shape.vectors << " on " << name(target.isa);
+      EXPECT_EQ(jit::count_spills(*text).innermost, 0)
+          << shape.rows << "x" << shape.vectors << " on " << name(target.isa);
     }
   }
 }

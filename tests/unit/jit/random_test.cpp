@@ -89,7 +89,8 @@ class Generator {
       case 2: {
         const Value v = pick(pool_);
         std::vector<int32_t> indices;
-        for (int i = some_lanes(); i > 0; --i) indices.push_back(static_cast<int32_t>(rng_.below(2 * uint64_t(b_.lanes(v)))));
+        for (int i = some_lanes(); i > 0; --i)
+          indices.push_back(static_cast<int32_t>(rng_.below(2 * uint64_t(b_.lanes(v)))));
         return b_.shuffle(v, of_type(b_.type(v)), indices);
       }
       case 3: {
@@ -247,7 +248,8 @@ struct Data {
       if (rng.chance(0.1)) v = specials[rng.below(10)];
       std::memcpy(f + 4 * i, &v, 4);
     }
-    for (int64_t& v : integers) v = rng.chance(0.3) ? rng.between(-3, 40) : static_cast<int64_t>(rng.next() >> rng.below(64));
+    for (int64_t& v : integers)
+      v = rng.chance(0.3) ? rng.between(-3, 40) : static_cast<int64_t>(rng.next() >> rng.below(64));
     std::memset(output, 0x5a, sizeof output);
   }
 };
@@ -263,7 +265,7 @@ void check(uint64_t seed, bool math) {
   ASSERT_TRUE(parsed.ok()) << render(parsed.errors(), nullptr) << text;
   ASSERT_EQ(print(*parsed), text);
 
-  auto call_of = [](Data& d, CleaveTensor (&tensors)[3]) {
+  auto call_of = [](Data& d, CleaveTensor(&tensors)[3]) {
     tensors[0] = {d.reals.data(), nullptr};
     tensors[1] = {d.integers.data(), nullptr};
     tensors[2] = {d.output, nullptr};
@@ -288,16 +290,18 @@ void check(uint64_t seed, bool math) {
       for (int i = 0; i < s.lanes; ++i) {
         const uint8_t* a = expected.output + s.offset + i * byte_size(s.dtype);
         const uint8_t* b = actual.output + s.offset + i * byte_size(s.dtype);
-        const bool both_nan = is_real(s.dtype) && std::isnan(load_real(s.dtype, a)) && std::isnan(load_real(s.dtype, b));
+        const bool both_nan =
+            is_real(s.dtype) && std::isnan(load_real(s.dtype, a)) && std::isnan(load_real(s.dtype, b));
         ASSERT_TRUE(both_nan || std::memcmp(a, b, static_cast<size_t>(byte_size(s.dtype))) == 0)
-            << "seed " << seed << " on " << name(target.isa) << ": " << name(s.dtype) << " at " << s.offset << " lane " << i
-            << ": interpreter " << load_real(s.dtype, a) << ", compiled " << load_real(s.dtype, b) << "\n"
+            << "seed " << seed << " on " << name(target.isa) << ": " << name(s.dtype) << " at " << s.offset << " lane "
+            << i << ": interpreter " << load_real(s.dtype, a) << ", compiled " << load_real(s.dtype, b) << "\n"
             << text;
       }
     // Nothing else was written.
     for (int64_t i = 0; i < kOutput; ++i) {
       bool inside = false;
-      for (const auto& s : generator.stored_) inside = inside || (i >= s.offset && i < s.offset + s.lanes * byte_size(s.dtype));
+      for (const auto& s : generator.stored_)
+        inside = inside || (i >= s.offset && i < s.offset + s.lanes * byte_size(s.dtype));
       if (!inside) {
         ASSERT_EQ(actual.output[i], 0x5a) << "seed " << seed << " wrote outside, at " << i;
       }

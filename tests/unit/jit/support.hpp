@@ -21,8 +21,8 @@ inline std::vector<jit::Target> all_targets() {
 }
 
 // Compiles the function and runs it once on these tensors.
-inline void run_compiled(const vec::Module& module, const jit::Options& options, const CleaveCall& call, int64_t task = 0,
-                         void* scratch = nullptr) {
+inline void run_compiled(const vec::Module& module, const jit::Options& options, const CleaveCall& call,
+                         int64_t task = 0, void* scratch = nullptr) {
   auto compiled = jit::compile(module, options);
   ASSERT_TRUE(compiled.ok()) << render(compiled.errors(), nullptr);
   for (const vec::Function& f : module.functions) {

@@ -49,7 +49,9 @@ TEST(Timing, CallsAWinOnlyOutsideTheIntervalAndTheControl) {
 
 TEST(Timing, ComparesTwoWorkloads) {
   volatile double sink = 0;
-  auto spin = [&](int n) { for (int i = 0; i < n; ++i) sink = sink + 1; };
+  auto spin = [&](int n) {
+    for (int i = 0; i < n; ++i) sink = sink + 1;
+  };
   const Comparison c =
       compare([&] { spin(1000); }, [&] { spin(4000); }, {.pairs = 5, .seconds_a_side = 2e-4, .bracket = false});
   EXPECT_EQ(c.pairs, 5);

@@ -43,15 +43,18 @@ TEST(VecText, PrintsWhatItParsed) {
 }
 
 TEST(VecText, NamesAreFreeAndPrintingIsCanonical) {
-  auto m = parse({"t", "func \"f\"(call, task, s) { one = const 1 : i64 next = apply.add task, one : i64 store.i64 next, s }"});
+  auto m = parse(
+      {"t", "func \"f\"(call, task, s) { one = const 1 : i64 next = apply.add task, one : i64 store.i64 next, s }"});
   ASSERT_TRUE(m.ok()) << render(m.errors(), nullptr);
   EXPECT_EQ(print(*m),
             "func \"f\"(v0, v1, v2) {\n  v3 = const 1 : i64\n  v4 = apply.add v1, v3 : i64\n  store.i64 v4, v2\n}\n");
 }
 
 TEST(VecText, ConstantsKeepTheirBits) {
-  auto m = parse({"t", "func \"f\"(a, b, c) {\n k = const -inf : f32x4\n store.f32 k, c\n n = const nan : f64\n store.f64 n, c\n"
-                       " i = const -9223372036854775807 : i64\n store.i64 i, c\n t = const 0.1 : f32\n store.f32 t, c\n}"});
+  auto m =
+      parse({"t",
+             "func \"f\"(a, b, c) {\n k = const -inf : f32x4\n store.f32 k, c\n n = const nan : f64\n store.f64 n, c\n"
+             " i = const -9223372036854775807 : i64\n store.i64 i, c\n t = const 0.1 : f32\n store.f32 t, c\n}"});
   ASSERT_TRUE(m.ok()) << render(m.errors(), nullptr);
   auto again = parse({"t", print(*m)});
   ASSERT_TRUE(again.ok());
@@ -61,30 +64,30 @@ TEST(VecText, ConstantsKeepTheirBits) {
 
 TEST(VecText, ReportsWrongPrograms) {
   const char* cases[] = {
-      "store.f32 v9, v2",                                        // undefined
-      "v3 = const 1 : i64 v3 = const 2 : i64",                   // twice
-      "v3 = frobnicate v1 : i64",                                // unknown
-      "v3 = apply.frob v1 : i64",                                // unknown function
-      "v3 = apply.add v1, v2 : i64",                             // i64 + ptr
-      "v3 = apply.exp v1 : i64",                                 // exp of an integer
-      "v3 = apply.add v1 : i64",                                 // arity
-      "v3 = load.f32 v1 : f32",                                  // address is no ptr
-      "v3 = load.f32 v2 : f64",                                  // wrong result
-      "v3 = load.f32 v2 : f32x999",                              // too wide
-      "v3 = load.f32 v2 : f16",                                  // memory only
-      "v3 = load.f32 v2 : f32x8 v4 = extract v3 [8] : f32",      // lane
-      "v3 = load.f32 v2 : f32x8 v4 = shuffle v3, v3 [16] : f32", // index
-      "v3 = load.f32 v2 : f32x3 v4 = reduce.add v3 : f32",       // no power of two
-      "v3 = load.f32 v2 : f32x4 v4 = reduce.sub v3 : f32",       // no such reduction
-      "for v3 = v1 to v1 step v1 { }",                           // no yield
-      "v4 = for v3 = v1 to v1 step v1 { yield v3 }",             // nothing carried
-      "v3 = const 0 : i64 for v4 = v1 to v1 step v3 { yield }",  // step 0
-      "for v3 = v1 to v1 step v1 { yield yield }",               // after the yield
-      "for v3 = v1 to v1 step v1 { yield } store.i64 v3, v2",    // out of scope
-      "if v1 { yield } else { yield }",                          // condition
-      "yield",                                                   // outside
+      "store.f32 v9, v2",                                         // undefined
+      "v3 = const 1 : i64 v3 = const 2 : i64",                    // twice
+      "v3 = frobnicate v1 : i64",                                 // unknown
+      "v3 = apply.frob v1 : i64",                                 // unknown function
+      "v3 = apply.add v1, v2 : i64",                              // i64 + ptr
+      "v3 = apply.exp v1 : i64",                                  // exp of an integer
+      "v3 = apply.add v1 : i64",                                  // arity
+      "v3 = load.f32 v1 : f32",                                   // address is no ptr
+      "v3 = load.f32 v2 : f64",                                   // wrong result
+      "v3 = load.f32 v2 : f32x999",                               // too wide
+      "v3 = load.f32 v2 : f16",                                   // memory only
+      "v3 = load.f32 v2 : f32x8 v4 = extract v3 [8] : f32",       // lane
+      "v3 = load.f32 v2 : f32x8 v4 = shuffle v3, v3 [16] : f32",  // index
+      "v3 = load.f32 v2 : f32x3 v4 = reduce.add v3 : f32",        // no power of two
+      "v3 = load.f32 v2 : f32x4 v4 = reduce.sub v3 : f32",        // no such reduction
+      "for v3 = v1 to v1 step v1 { }",                            // no yield
+      "v4 = for v3 = v1 to v1 step v1 { yield v3 }",              // nothing carried
+      "v3 = const 0 : i64 for v4 = v1 to v1 step v3 { yield }",   // step 0
+      "for v3 = v1 to v1 step v1 { yield yield }",                // after the yield
+      "for v3 = v1 to v1 step v1 { yield } store.i64 v3, v2",     // out of scope
+      "if v1 { yield } else { yield }",                           // condition
+      "yield",                                                    // outside
       "v3 = apply.eq v1, v1 : bool v4 = if v3 : i64 { yield v1 } else { yield v2 }",
-      "v3 = bitcast v1 : f32",                                   // sizes
+      "v3 = bitcast v1 : f32",  // sizes
       "prefetch v2 [7]",
       "v3 = const 1.5 : i64",
   };
