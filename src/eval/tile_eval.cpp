@@ -1,0 +1,298 @@
+#include "eval/tile_eval.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <unordered_map>
+
+#include "base/match.hpp"
+
+namespace cleave::oracle {
+
+namespace {
+
+using namespace tile;
+
+struct Scalar {
+  double real = 0;
+  int64_t integer = 0;
+};
+
+double identity_real(Fn fn) {
+  switch (fn) {
+    case Fn::add: return 0;
+    case Fn::mul: return 1;
+    case Fn::max: return -std::numeric_limits<double>::infinity();
+    case Fn::min: return std::numeric_limits<double>::infinity();
+    default: CHECK(false, "{}", info(fn).name);
+  }
+}
+int64_t identity_integer(Fn fn, DType d) {
+  const int64_t lo = d == DType::i64 ? std::numeric_limits<int64_t>::min() : d == DType::i32 ? std::numeric_limits<int32_t>::min() : 0;
+  const int64_t hi = d == DType::i64   ? std::numeric_limits<int64_t>::max()
+                     : d == DType::i32 ? std::numeric_limits<int32_t>::max()
+                     : d == DType::u8  ? 255
+                                       : 1;
+  switch (fn) {
+    case Fn::add: return 0;
+    case Fn::mul: return 1;
+    case Fn::max: return lo;
+    case Fn::min: return hi;
+    case Fn::logical_and: return 1;
+    case Fn::logical_or: return 0;
+    default: CHECK(false, "{}", info(fn).name);
+  }
+}
+
+struct Machine {
+  const Program& p;
+  const TileArguments& arguments;
+  const TileOptions& options;
+  std::vector<std::vector<std::byte>> owned = {};
+  std::vector<std::byte*> memory = {};
+  std::vector<int64_t> sizes = {};  // elements
+  std::vector<std::vector<int64_t>> shapes = {};
+  std::unordered_map<Expr, int64_t> values = {};
+
+  int64_t at(Expr e) const { return p.syms->evaluate(e, values); }
+
+  void poison(std::vector<std::byte>& bytes, DType d) const {
+    if (!is_real(d)) {
+      std::fill(bytes.begin(), bytes.end(), std::byte{0x01});
+      return;
+    }
+    for (size_t i = 0; i < bytes.size(); i += static_cast<size_t>(byte_size(d))) store_real(d, bytes.data() + i, std::nan(""));
+  }
+
+  void set_up() {
+    for (uint32_t i = 0; i < p.buffers.size(); ++i) {
+      const Buffer& b = p.buffers[BufferId(i)];
+      sizes.push_back(p.elements(BufferId(i)));
+      shapes.emplace_back();
+      for (Expr e : b.shape) shapes.back().push_back(at(e));
+      owned.emplace_back();
+      std::byte* m = nullptr;
+      const auto argument = static_cast<size_t>(b.argument);
+      if (b.alias_of.valid()) {
+        m = memory[b.alias_of.index];
+        CHECK(sizes[b.alias_of.index] >= sizes.back(), "alias `{}` is larger than its buffer", b.name);
+      } else {
+        switch (b.place) {
+          case Place::input: m = const_cast<std::byte*>(arguments.inputs.at(argument).data()); break;
+          case Place::constant: m = const_cast<std::byte*>(arguments.constants.at(argument).data()); break;
+          case Place::output: m = arguments.outputs.at(argument).data(); break;
+          case Place::scalar: {
+            owned.back().resize(8);
+            m = owned.back().data();
+            const double v = arguments.scalars.at(argument);
+            if (is_real(b.dtype)) store_real(b.dtype, m, v);
+            else store_integer(b.dtype, m, static_cast<int64_t>(v));
+            break;
+          }
+          case Place::workspace:
+          case Place::packed:
+          case Place::scratch:
+            owned.back().resize(static_cast<size_t>(sizes.back() * byte_size(b.dtype)));
+            poison(owned.back(), b.dtype);
+            m = owned.back().data();
+            break;
+        }
+      }
+      memory.push_back(m);
+    }
+  }
+
+  std::byte* address(BufferId id, std::span<const int64_t> index) const {
+    const Buffer& b = p.buffer(id);
+    const auto& shape = shapes[id.index];
+    int64_t offset = 0;
+    for (size_t a = 0; a < index.size(); ++a)
+      CHECK(index[a] >= 0 && index[a] < shape[a], "`{}`: index {} of axis {} leaves 0..{}", b.name, index[a], a, shape[a]);
+    const size_t rank = shape.size();
+    if (b.panel > 0) {
+      const int64_t k = shape[rank - 2], panels = (shape[rank - 1] + b.panel - 1) / b.panel;
+      for (size_t a = 0; a + 2 < rank; ++a) offset = offset * shape[a] + index[a];
+      offset = ((offset * panels + index[rank - 1] / b.panel) * k + index[rank - 2]) * b.panel + index[rank - 1] % b.panel;
+    } else {
+      for (size_t a = 0; a < rank; ++a) offset = offset * shape[a] + index[a];
+    }
+    return memory[id.index] + offset * byte_size(b.dtype);
+  }
+
+  Scalar load(BufferId id, std::span<const int64_t> index) const {
+    const DType d = p.buffer(id).dtype;
+    const std::byte* m = address(id, index);
+    return is_real(d) ? Scalar{load_real(d, m), 0} : Scalar{0, load_integer(d, m)};
+  }
+  void store(BufferId id, std::span<const int64_t> index, Scalar v) const {
+    const DType d = p.buffer(id).dtype;
+    if (is_real(d)) store_real(d, address(id, index), v.real);
+    else store_integer(d, address(id, index), v.integer);
+  }
+  double rounded(DType d, double v) const { return options.round ? round_to(compute_type(d), v) : v; }
+
+  Scalar evaluate(const Nest& n, uint32_t i, const std::vector<Scalar>& x) const {
+    const Node& node = n.nodes[i];
+    return match(
+        node.what,
+        [&](const Load& l) -> Scalar {
+          if (l.guard.valid() && !x[l.guard.index].integer) return {};
+          std::vector<int64_t> index;
+          for (const Index& ix : l.at) index.push_back(at(ix.affine) + (ix.dynamic.valid() ? x[ix.dynamic.index].integer : 0));
+          return load(l.buffer, index);
+        },
+        [&](const Literal& l) -> Scalar {
+          if (is_real(node.dtype)) return {rounded(node.dtype, l.value), 0};
+          return {0, real_to_integer(node.dtype, l.value)};
+        },
+        [&](const IndexValue& v) -> Scalar { return {0, at(v.value)}; },
+        [&](const Apply& a) -> Scalar {
+          const bool select = a.fn == Fn::where;
+          const DType operand = n.nodes[a.operands[select ? 1 : 0].index].dtype;
+          Scalar r;
+          if (is_real(operand)) {
+            std::vector<double> v;
+            for (size_t k = 0; k < a.operands.size(); ++k) {
+              const Scalar s = x[a.operands[k].index];
+              v.push_back(select && k == 0 ? static_cast<double>(s.integer) : s.real);
+            }
+            const double y = eval(a.fn, v);
+            if (is_real(node.dtype)) r.real = rounded(node.dtype, y);
+            else r.integer = y != 0;
+          } else {
+            std::vector<int64_t> v;
+            for (NodeId o : a.operands) v.push_back(x[o.index].integer);
+            r.integer = wrap_to(node.dtype, eval(a.fn, v));
+          }
+          return r;
+        },
+        [&](const Cast& c) -> Scalar {
+          const DType from = n.nodes[c.operand.index].dtype;
+          const Scalar v = x[c.operand.index];
+          if (is_real(node.dtype)) return {round_to(node.dtype, is_real(from) ? v.real : static_cast<double>(v.integer)), 0};
+          return {0, is_real(from) ? real_to_integer(node.dtype, v.real) : wrap_to(node.dtype, v.integer)};
+        });
+  }
+
+  Scalar combine(Fn fn, DType d, Scalar a, Scalar b) const {
+    if (is_real(d)) {
+      const double v[] = {a.real, b.real};
+      return {rounded(d, eval(fn, std::span<const double>(v))), 0};
+    }
+    const int64_t v[] = {a.integer, b.integer};
+    return {0, wrap_to(d, eval(fn, std::span<const int64_t>(v)))};
+  }
+
+  // Fresh accumulators get their identity before the loop, for every element the box reaches.
+  void points(const Nest& n, size_t axis, const std::function<void()>& visit) {
+    if (axis == n.axes.size()) return visit();
+    const int64_t extent = at(n.axes[axis].extent);
+    for (int64_t i = 0; i < extent; ++i) {
+      values[n.axes[axis].symbol] = i;
+      points(n, axis + 1, visit);
+    }
+    values.erase(n.axes[axis].symbol);
+  }
+  std::vector<int64_t> indices(const std::vector<Expr>& es) const {
+    std::vector<int64_t> out;
+    for (Expr e : es) out.push_back(at(e));
+    return out;
+  }
+
+  // The axes that a fresh store's address depends on run over their whole extents even if another axis is empty.
+  void nest(const Nest& n) {
+    for (const Write& s : n.stores) {
+      if (!s.fresh) continue;
+      Nest kept;
+      for (const Axis& a : n.axes) {
+        bool used = false;
+        for (Expr e : s.at) used = used || p.syms->mentions(e, a.symbol);
+        if (used) kept.axes.push_back(a);
+      }
+      const DType d = compute_type(p.buffer(s.buffer).dtype);
+      points(kept, 0, [&] {
+        store(s.buffer, indices(s.at), is_real(d) ? Scalar{identity_real(*s.accumulate), 0} : Scalar{0, identity_integer(*s.accumulate, d)});
+      });
+    }
+    std::vector<Scalar> x(n.nodes.size());
+    points(n, 0, [&] {
+      for (uint32_t i = 0; i < n.nodes.size(); ++i) x[i] = evaluate(n, i, x);
+      for (const Write& s : n.stores) {
+        const auto index = indices(s.at);
+        const DType d = compute_type(p.buffer(s.buffer).dtype);
+        store(s.buffer, index, s.accumulate ? combine(*s.accumulate, d, load(s.buffer, index), x[s.value.index]) : x[s.value.index]);
+      }
+    });
+  }
+
+  void matmul(const Matmul& m) {
+    const int64_t rows = at(m.m), columns = at(m.n), depth = at(m.k);
+    const bool wide = p.buffer(m.a.buffer).dtype == DType::f64 || p.buffer(m.b.buffer).dtype == DType::f64;
+    const DType d = wide ? DType::f64 : DType::f32;
+    auto element = [&](const TileRef& t, int64_t r, int64_t c) {
+      auto index = indices(t.at);
+      index[static_cast<size_t>(t.rows)] += r;
+      index[static_cast<size_t>(t.columns)] += c;
+      return index;
+    };
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j) {
+        double sum = 0;
+        if (m.init != Matmul::Init::zero) sum = load(m.c.buffer, element(m.c, i, j)).real;
+        if (m.init == Matmul::Init::scaled) {
+          auto index = indices(m.scale_at);
+          index.back() += i;
+          sum = rounded(d, sum * load(m.scale, index).real);
+        }
+        // A fused multiply-add rounds once.
+        for (int64_t k = 0; k < depth; ++k)
+          sum = rounded(d, std::fma(load(m.a.buffer, element(m.a, i, k)).real, load(m.b.buffer, element(m.b, k, j)).real, sum));
+        store(m.c.buffer, element(m.c, i, j), {sum, 0});
+      }
+  }
+
+  void statements(const std::vector<Statement>& body) {
+    for (const Statement& s : body)
+      match(
+          s.what,
+          [&](const For& f) {
+            const int64_t lo = at(f.lo), hi = at(f.hi);
+            for (int64_t i = lo; i < hi; i += f.step) {
+              values[f.symbol] = i;
+              if (f.parallel) poison_scratch();
+              statements(f.body);
+            }
+            values.erase(f.symbol);
+          },
+          [&](const Nest& n) { nest(n); }, [&](const Matmul& m) { matmul(m); });
+  }
+
+  // A task finds its scratch dirty.
+  void poison_scratch() {
+    for (uint32_t i = 0; i < p.buffers.size(); ++i)
+      if (p.buffers[BufferId(i)].place == Place::scratch && !owned[i].empty()) poison(owned[i], p.buffers[BufferId(i)].dtype);
+  }
+
+  // Columns of a panel beyond the last one are zero after packing.
+  void clear_padding() {
+    for (uint32_t i = 0; i < p.buffers.size(); ++i)
+      if (p.buffers[BufferId(i)].panel > 0 && !owned[i].empty()) std::fill(owned[i].begin(), owned[i].end(), std::byte{0});
+  }
+
+  void go() {
+    set_up();
+    clear_padding();
+    for (const bool once : {true, false})
+      for (const Kernel& k : p.kernels)
+        if (k.once == once) statements(k.body);
+  }
+};
+
+}  // namespace
+
+void run(const Program& program, const TileArguments& arguments, const TileOptions& options) {
+  Machine{program, arguments, options}.go();
+}
+
+}  // namespace cleave::oracle

@@ -1,0 +1,196 @@
+// The laws of tile programs.
+#include <set>
+
+#include "base/match.hpp"
+#include "tile/tile.hpp"
+
+namespace cleave::tile {
+
+namespace {
+
+struct Verifier {
+  const Program& p;
+  Diagnostics out = {};
+  std::set<Expr> scope = {};  // symbols of the enclosing loops
+  std::set<BufferId> filled = {};  // packed buffers written so far
+  std::string where = {};
+
+  void bad(std::string why) { out.push_back(diagnose(Code::invalid_tile, where, why)); }
+
+  bool known(BufferId id) {
+    if (id.valid() && id.index < p.buffers.size()) return true;
+    bad("names a buffer that does not exist");
+    return false;
+  }
+  void index(Expr e, std::string_view what) {
+    for (Expr s : p.syms->symbols_of(e))
+      if (!scope.count(s)) bad(fmt::format("{} uses `{}` outside its loop", what, p.syms->symbol_name(s)));
+  }
+  // `span`: how far the access reaches beyond `at`.
+  void in_range(const Buffer& b, size_t axis, Expr at, Expr span) {
+    sym::Pool& s = *p.syms;
+    const Expr last = s.add(at, s.sub(span, s.constant(1)));
+    if (s.bounds(at).hi < 0 || s.less(last, b.shape[axis]) == sym::Proof::no)
+      bad(fmt::format("`{}`: index {} of axis {} leaves 0..{}", b.name, s.print(at), axis, s.print(b.shape[axis])));
+  }
+  void written(BufferId id, bool once) {
+    const Buffer& b = p.buffer(id);
+    if (b.place == Place::input || b.place == Place::constant || b.place == Place::scalar) bad(fmt::format("`{}` is read only", b.name));
+    if ((b.place == Place::packed) != once && b.place != Place::scratch)
+      bad(fmt::format("`{}` is written by {} kernel", b.name, once ? "a `once`" : "an ordinary"));
+    filled.insert(id);
+  }
+  void read(BufferId id, bool once) {
+    const Buffer& b = p.buffer(id);
+    if (b.place == Place::packed && !filled.count(id)) bad(fmt::format("`{}` is read before it is packed", b.name));
+    if (once && b.place != Place::constant && b.place != Place::packed && b.place != Place::scratch)
+      bad(fmt::format("a `once` kernel reads `{}`", b.name));
+  }
+
+  void nest(const Nest& n, bool once) {
+    std::vector<Expr> bound;
+    for (const Axis& a : n.axes) {
+      index(a.extent, "an extent");
+      if (p.syms->kind(a.symbol) != sym::Kind::symbol || !scope.insert(a.symbol).second) bad("binds an index twice");
+      bound.push_back(a.symbol);
+    }
+    for (uint32_t i = 0; i < n.nodes.size(); ++i) {
+      auto earlier = [&](NodeId id) {
+        if (!id.valid() || id.index >= i) bad("an expression uses a later one");
+        return id.valid() && id.index < i;
+      };
+      match(
+          n.nodes[i].what,
+          [&](const Load& l) {
+            if (!known(l.buffer)) return;
+            const Buffer& b = p.buffer(l.buffer);
+            read(l.buffer, once);
+            if (l.at.size() != b.shape.size()) return bad(fmt::format("`{}` has {} axes, {} indices", b.name, b.shape.size(), l.at.size()));
+            for (size_t a = 0; a < l.at.size(); ++a) {
+              index(l.at[a].affine, "an index");
+              if (l.at[a].dynamic.valid()) earlier(l.at[a].dynamic);
+              else if (!l.guard.valid()) in_range(b, a, l.at[a].affine, p.syms->constant(1));
+            }
+            if (l.guard.valid() && earlier(l.guard) && n.nodes[l.guard.index].dtype != DType::boolean) bad("a guard is no bool");
+            if (n.nodes[i].dtype != compute_type(b.dtype)) bad(fmt::format("a load of `{}` has the wrong dtype", b.name));
+          },
+          [](const Literal&) {}, [&](const IndexValue& v) { index(v.value, "an index"); },
+          [&](const Apply& a) {
+            if (static_cast<int>(a.operands.size()) != info(a.fn).arity) return bad(fmt::format("`{}` has the wrong arity", info(a.fn).name));
+            std::optional<DType> common;
+            for (size_t k = 0; k < a.operands.size(); ++k) {
+              if (!earlier(a.operands[k])) return;
+              const DType d = compute_type(n.nodes[a.operands[k].index].dtype);
+              if (a.fn == Fn::where && k == 0) {
+                if (d != DType::boolean) bad("`where` needs a bool condition");
+                continue;
+              }
+              if (common && *common != d) return bad(fmt::format("`{}` mixes {} and {}", info(a.fn).name, name(*common), name(d)));
+              common = d;
+            }
+            if (common && n.nodes[i].dtype != result_dtype(a.fn, *common)) bad(fmt::format("`{}` has the wrong dtype", info(a.fn).name));
+          },
+          [&](const Cast& c) { earlier(c.operand); });
+    }
+    for (const Write& s : n.stores) {
+      if (!known(s.buffer)) continue;
+      const Buffer& b = p.buffer(s.buffer);
+      written(s.buffer, once);
+      if (!s.value.valid() || s.value.index >= n.nodes.size()) {
+        bad("a store has no value");
+        continue;
+      }
+      if (compute_type(n.nodes[s.value.index].dtype) != compute_type(b.dtype)) bad(fmt::format("`{}` is stored as the wrong dtype", b.name));
+      if (s.at.size() != b.shape.size()) {
+        bad(fmt::format("`{}` has {} axes, {} indices", b.name, b.shape.size(), s.at.size()));
+        continue;
+      }
+      for (size_t a = 0; a < s.at.size(); ++a) {
+        index(s.at[a], "an index");
+        in_range(b, a, s.at[a], p.syms->constant(1));
+      }
+      if (s.fresh && !s.accumulate) bad("`fresh` belongs to accumulations");
+    }
+    for (Expr e : bound) scope.erase(e);
+  }
+
+  void tile(const TileRef& t, Expr rows, Expr columns) {
+    if (!known(t.buffer)) return;
+    const Buffer& b = p.buffer(t.buffer);
+    const int rank = static_cast<int>(b.shape.size());
+    if (static_cast<int>(t.at.size()) != rank || t.rows < 0 || t.columns < 0 || t.rows >= rank || t.columns >= rank || t.rows == t.columns)
+      return bad(fmt::format("the tile of `{}` has the wrong axes", b.name));
+    for (int a = 0; a < rank; ++a) {
+      index(t.at[static_cast<size_t>(a)], "an index");
+      in_range(b, static_cast<size_t>(a), t.at[static_cast<size_t>(a)], a == t.rows ? rows : a == t.columns ? columns : p.syms->constant(1));
+    }
+  }
+
+  void matmul(const Matmul& m, bool once) {
+    for (Expr e : {m.m, m.n, m.k}) index(e, "a size");
+    tile(m.c, m.m, m.n);
+    tile(m.a, m.m, m.k);
+    tile(m.b, m.k, m.n);
+    for (const TileRef* t : {&m.c, &m.a, &m.b}) {
+      if (!t->buffer.valid() || t->buffer.index >= p.buffers.size()) return;
+      if (!is_real(p.buffer(t->buffer).dtype)) return bad("a product of integers is a nest");
+    }
+    const Buffer &a = p.buffer(m.a.buffer), &b = p.buffer(m.b.buffer), &c = p.buffer(m.c.buffer);
+    const int last = static_cast<int>(b.shape.size()) - 1;
+    if (m.b.columns != last || (b.panel > 0 && m.b.rows != last - 1)) bad("the columns of B are not contiguous");
+    if (m.c.columns != static_cast<int>(c.shape.size()) - 1 || c.panel > 0) bad("the columns of C are not contiguous");
+    if (b.panel > 0 && p.syms->divides(b.panel, m.b.at.back()) != sym::Proof::yes) bad("a tile of panels starts inside one");
+    if (a.panel > 0) bad("A is not dense");
+    read(m.a.buffer, once);
+    read(m.b.buffer, once);
+    written(m.c.buffer, once);
+    if (m.init == Matmul::Init::scaled && known(m.scale)) {
+      for (Expr e : m.scale_at) index(e, "an index");
+      const Buffer& s = p.buffer(m.scale);
+      if (m.scale_at.size() != s.shape.size() || s.shape.empty()) bad("the scale has the wrong axes");
+      const bool wide = a.dtype == DType::f64 || b.dtype == DType::f64;
+      if (s.dtype != (wide ? DType::f64 : DType::f32)) bad("the scale has the wrong dtype");
+    }
+  }
+
+  void statements(const std::vector<Statement>& body, bool outermost, bool once) {
+    for (const Statement& s : body)
+      match(
+          s.what,
+          [&](const For& f) {
+            if (f.parallel && (!outermost || body.size() != 1)) bad("a parallel loop is not outermost or not alone");
+            if (f.step < 1) bad("a step is below 1");
+            index(f.lo, "a bound");
+            index(f.hi, "a bound");
+            if (!scope.insert(f.symbol).second) bad("binds an index twice");
+            statements(f.body, outermost && f.parallel, once);
+            scope.erase(f.symbol);
+          },
+          [&](const Nest& n) { nest(n, once); }, [&](const Matmul& m) { matmul(m, once); });
+  }
+
+  Diagnostics run() {
+    std::set<std::string> names;
+    for (uint32_t i = 0; i < p.buffers.size(); ++i) {
+      const Buffer& b = p.buffers[BufferId(i)];
+      where = b.name;
+      if (!names.insert(b.name).second) bad("is the name of two buffers");
+      if (b.alias_of.valid() && (b.alias_of.index >= i || p.buffer(b.alias_of).panel > 0 || b.panel > 0 || p.buffer(b.alias_of).place != b.place ||
+                                 p.buffer(b.alias_of).dtype != b.dtype))
+        bad("is no alias of an earlier dense buffer of its place and dtype");
+      for (Expr e : b.shape)
+        if (p.syms->bounds(e).lo < 0) bad("has a negative extent");
+    }
+    for (const Kernel& k : p.kernels) {
+      where = k.name;
+      statements(k.body, true, k.once);
+    }
+    return out;
+  }
+};
+
+}  // namespace
+
+Diagnostics verify(const Program& program) { return Verifier{program}.run(); }
+
+}  // namespace cleave::tile
