@@ -80,7 +80,7 @@ Result<std::vector<Tensor>> run(const Graph& original, std::span<const Tensor> i
     return copy;
   };
   auto node = [&](const Site& site, std::span<const Tensor* const> in) {
-    std::vector<Tensor> results = apply(site, in);
+    std::vector<Tensor> results = apply_primitive(site, in);
     if (round)
       for (Tensor& t : results) round_to_storage(t);
     return results;

@@ -379,7 +379,7 @@ std::vector<Tensor> apply_moving(const Site& site, std::span<const Tensor* const
 
 }  // namespace
 
-std::vector<Tensor> apply(const Site& site, std::span<const Tensor* const> in) {
+std::vector<Tensor> apply_primitive(const Site& site, std::span<const Tensor* const> in) {
   const auto one = [](Tensor t) {
     std::vector<Tensor> v;
     v.push_back(std::move(t));

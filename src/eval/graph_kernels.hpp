@@ -98,8 +98,8 @@ Tensor apply_leaf(const Site& site);  // literal, extent, iota, const
 void order_lane(const Tensor& x, const Lanes& lanes, int64_t o, int64_t i, bool largest, std::vector<int64_t>& positions);
 
 // All results of a primitive operator. Reals are not rounded, except where the operator itself rounds (cast, leaves).
-std::vector<Tensor> apply(const Site& site, std::span<const Tensor* const> in);
-// How many elementary steps apply() takes, about.
+std::vector<Tensor> apply_primitive(const Site& site, std::span<const Tensor* const> in);
+// How many elementary steps apply_primitive() takes, about.
 double work_of(const Site& site);
 
 // The position that an index means on an axis of n > 0 elements: negative ones count from the end, the rest is clamped.
