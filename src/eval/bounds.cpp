@@ -73,6 +73,10 @@ struct BoundRules {
       const double v = x().reals[i];
       if (r.real()) {
         const Precision p(r.dtype);
+        if (!std::isfinite(r.reals[i])) {
+          out[i] = std::max(apart(round_to(r.dtype, v - b), r.reals[i]), apart(round_to(r.dtype, v + b), r.reals[i]));
+          continue;
+        }
         double spread = std::max(apart(round_to(r.dtype, v - b), r.reals[i]), apart(round_to(r.dtype, v + b), r.reals[i]));
         if (p.storage_unit > 0 && x().dtype == DType::f64 && r.reals[i] != v) spread += 2 * p.storage_unit * std::fabs(r.reals[i]) + 2 * p.storage_least;
         if (r.reals[i] != 0 && std::fabs(r.reals[i]) - spread < p.tiny) spread += p.tiny;

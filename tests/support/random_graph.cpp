@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "eval/graph_eval.hpp"
+#include "graph/spec.hpp"
 
 namespace cleave::testing {
 

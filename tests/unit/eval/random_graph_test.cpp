@@ -12,7 +12,7 @@ namespace {
 using namespace cleave::testing;
 using graph::Graph;
 
-constexpr uint64_t kGraphs = 500;
+constexpr uint64_t kGraphs = 1000;
 
 Graph graph_number(uint64_t seed) {
   Choices choices(seed);
