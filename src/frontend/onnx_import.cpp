@@ -10,6 +10,7 @@
 #include "frontend/file.hpp"
 #include "frontend/onnx.hpp"
 #include "frontend/onnx_handlers.hpp"
+#include "frontend/onnx_inline.hpp"
 #include "frontend/onnx_scan.hpp"
 #include "frontend/onnx_tensor.hpp"
 
@@ -399,6 +400,7 @@ Result<graph::Graph> import_onnx(std::span<const std::byte> model, const std::st
     return diagnose(Code::onnx_malformed, name, "it is cut short, or no protobuf message");
   }
   if (!proto.has_graph()) return diagnose(Code::onnx_malformed, name, "it has no graph");
+  if (Diagnostics errors = onnx_import::inline_functions(proto, name); !errors.empty()) return errors;
   return onnx_import::Importer(proto, name, folder, options).run();
 }
 
