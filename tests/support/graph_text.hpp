@@ -54,6 +54,6 @@ inline oracle::Tensor integers(std::vector<int64_t> extents, std::vector<double>
 #define EXPECT_TENSOR_NEAR(got, expected, relative, absolute)                        \
   do {                                                                               \
     const auto difference_ = ::cleave::oracle::compare(got, expected, relative, absolute); \
-    EXPECT_TRUE(difference_.ok()) << difference_.text;                               \
+    if (!difference_.ok()) ADD_FAILURE() << difference_.text;                        \
   } while (false)
 #define EXPECT_TENSOR_EQ(got, expected) EXPECT_TENSOR_NEAR(got, expected, 0, 0)
