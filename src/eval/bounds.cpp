@@ -17,6 +17,7 @@ struct BoundRules {
   const Site& site;
   std::span<const Bounded* const> in;
   std::vector<Tensor>& values;  // of the results
+  bool likely;
 
   const Tensor& x(size_t i = 0) const { return in[i]->value; }
   const Bound& e(size_t i = 0) const { return in[i]->bound; }
@@ -128,11 +129,11 @@ struct BoundRules {
     }
     const Bound magnitudes = multiply(high[0], high[1]);
     const Bound exact = inexact ? multiply(low[0], low[1]) : Bound();
-    const Precision p(r.dtype);
+    const Precision p(r.dtype, likely);
     const double n = plan.terms();
     Bound out(magnitudes.size());
     for (size_t i = 0; i < out.size(); ++i) {
-      double spread = accumulated(n, p.unit) * magnitudes[i];
+      double spread = p.accumulated(n) * magnitudes[i];
       if (inexact) spread += std::max(0.0, magnitudes[i] - exact[i]) + n * 0x1p-50 * magnitudes[i];
       if (magnitudes[i] > 0) spread += n * p.tiny;  // products may underflow
       out[i] = magnitudes[i] > p.compute_largest ? kUnknown : p.settle(r.reals[i], std::isfinite(r.reals[i]) ? spread : 0, 0, 0, magnitudes[i] == 0);
@@ -190,7 +191,7 @@ struct BoundRules {
         if (settled[o]) out[o] = 0;
       return {out};
     }
-    const Precision p(r.dtype);
+    const Precision p(r.dtype, likely);
     switch (site.node.op) {
       case Op::sum: {
         const auto sums = collect<SumBound>();
@@ -210,7 +211,7 @@ struct BoundRules {
     }
     // The mean's error in computing precision, before it is stored.
     const auto sums = collect<SumBound>();
-    const Precision computed(compute_type(r.dtype));
+    const Precision computed(compute_type(r.dtype), likely);
     Bound mean(out.size());
     for (size_t o = 0; o < out.size(); ++o) {
       const SumBound& s = sums[o];
@@ -218,7 +219,7 @@ struct BoundRules {
       if (n == 0) continue;
       if (n > 1 && s.magnitudes > 0) {
         const bool unknown = s.unknown || s.magnitudes > p.compute_largest;
-        const double spread = (s.errors + accumulated(n + 2, p.unit) * s.magnitudes) / n;
+        const double spread = (s.errors + p.accumulated(n + 2) * s.magnitudes) / n;
         mean[o] = unknown ? kUnknown : std::isfinite(r.reals[o]) ? computed.settle(r.reals[o], spread, 1, 0, false) : 0;
       } else {
         mean[o] = s.settle(r.reals[o], computed);
@@ -241,7 +242,7 @@ struct BoundRules {
       if (n == 0) continue;
       if (sums[o].unknown || mean[o] == kUnknown || high[o] > p.compute_largest) spread[o] = kUnknown;
       else if (!std::isfinite(variance.reals[o])) spread[o] = 0;
-      else if (high[o] > 0) spread[o] = p.settle(variance.reals[o], (high[o] - low[o] + accumulated(2 * n + 4, p.unit) * high[o]) / n, 2, 0, false);
+      else if (high[o] > 0) spread[o] = p.settle(variance.reals[o], (high[o] - low[o] + p.accumulated(2 * n + 4) * high[o]) / n, 2, 0, false);
     }
     return {out, spread};
   }
@@ -271,7 +272,7 @@ struct BoundRules {
     Bound out = none();
     const Lanes lanes(site.in[0], site.axis());
     const bool exclusive = site.node.attributes.get_or("exclusive", false), reverse = site.node.attributes.get_or("reverse", false);
-    const Precision p(r.real() ? r.dtype : DType::f64);
+    const Precision p(r.real() ? r.dtype : DType::f64, likely);
     for (int64_t o = 0; o < lanes.outer; ++o)
       for (int64_t i = 0; i < lanes.inner; ++i) {
         SumBound sum;
@@ -381,11 +382,11 @@ Result<std::vector<Bounded>> evaluate_with_bounds(const graph::Graph& original, 
     }
     return b;
   };
-  auto node = [](const Site& site, std::span<const Bounded* const> in) {
+  auto node = [&](const Site& site, std::span<const Bounded* const> in) {
     std::vector<const Tensor*> operands;
     for (const Bounded* b : in) operands.push_back(&b->value);
     std::vector<Tensor> values = apply_primitive(site, operands);
-    std::vector<Bound> bounds = BoundRules{site, in, values}.run();
+    std::vector<Bound> bounds = BoundRules{site, in, values, options.likely}.run();
     std::vector<Bounded> out;
     for (size_t i = 0; i < values.size(); ++i) {
       CHECK(static_cast<int64_t>(bounds[i].size()) == values[i].elements(), "{}", info(site.node.op).name);

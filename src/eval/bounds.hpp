@@ -23,6 +23,9 @@ struct Bounded {
 };
 
 struct BoundOptions {
+  // Sums of n terms: by default the worst case, n roundings that all go one way. With `likely`, 8 sqrt(n) of them: what
+  // independent roundings keep (with odds of 1e13 to 1), and narrow enough to see a wrong element in long contractions.
+  bool likely = false;
   int64_t max_elements = int64_t{1} << 30;
   double max_steps = 0x1p41;
 };

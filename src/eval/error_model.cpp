@@ -4,7 +4,7 @@
 
 namespace cleave::oracle {
 
-Precision::Precision(DType d) : dtype(d) {
+Precision::Precision(DType d, bool sums_like_noise) : dtype(d), likely(sums_like_noise) {
   const DType compute = compute_type(d);
   unit = compute == DType::f64 ? 0x1p-52 : unit_roundoff(DType::f32);
   storage_unit = d == compute ? 0 : unit_roundoff(d);
@@ -28,7 +28,8 @@ double Precision::settle(double value, double spread, double roundings, double e
   return e;
 }
 
-double accumulated(double roundings, double unit) {
+double Precision::accumulated(double roundings) const {
+  if (likely) roundings = std::min(roundings, 8 * std::sqrt(roundings));
   const double nu = roundings * unit;
   return nu < 0.5 ? nu / (1 - nu) : 2 * nu;
 }
@@ -37,7 +38,7 @@ double SumBound::settle(double value, const Precision& p) const {
   if (std::isnan(value) && !unknown && magnitudes <= p.compute_largest) return 0;
   if (unknown || magnitudes > p.compute_largest) return kUnknown;
   if (!std::isfinite(value)) return 0;  // infinite terms are exact, and finite ones cannot outweigh them
-  return p.settle(value, errors + accumulated(std::max(0.0, terms - 1), p.unit) * magnitudes, terms > 2 ? 1 : 0,
+  return p.settle(value, errors + p.accumulated(std::max(0.0, terms - 1)) * magnitudes, terms > 2 ? 1 : 0,
                   terms > 1 && magnitudes > 0 ? p.unit * std::fabs(value) : 0, terms <= 1 || magnitudes == 0);
 }
 
@@ -68,7 +69,7 @@ double ProductBound::settle(double value, const Precision& p) const {
   if (largest > p.compute_largest) return kUnknown;
   double spread = std::max(0.0, high - magnitude) + factors * 0x1p-52 * high;
   if (factors == 1) spread = std::max(0.0, high - magnitude);
-  if (factors > 1) spread += accumulated(factors - 1, p.unit) * high;
+  if (factors > 1) spread += p.accumulated(factors - 1) * high;
   if (smallest < p.tiny && high > 0) spread += p.tiny * largest;
   return p.settle(value, high == 0 ? 0 : spread, 0, 0, factors == 1 || high == 0);
 }

@@ -21,15 +21,16 @@ struct Precision {
   double tiny;           // the smallest normal number of the computing type: below it results may be 0
   double largest;        // of the storage type
   double compute_largest;
-  explicit Precision(DType dtype);
+  bool likely;           // sums grow with sqrt(n), not n
+  explicit Precision(DType dtype, bool likely = false);
+
+  // n roundings one after the other, relative: n u / (1 - n u), doubled where that makes no sense any more.
+  double accumulated(double roundings) const;
 
   // The bound of a result: `spread` comes from its operands, `roundings` are relative (in units), `extra` is absolute.
   // With `exact`, a result that needs no rounding and has exact operands is exact.
   double settle(double value, double spread, double roundings, double extra, bool exact) const;
 };
-
-// n roundings one after the other, relative: n u / (1 - n u), doubled where that makes no sense any more.
-double accumulated(double roundings, double unit);
 
 // |a - b| where equal infinities and two NaN are 0 apart and everything else non-finite is unknown.
 inline double apart(double a, double b) {

@@ -99,7 +99,10 @@ Result<std::vector<ValueId>> Builder::insert(Op op, std::vector<ValueId> operand
     const Node& n = graph_.nodes_[it->second];
     if (n.op == op && n.operands == operands && n.attributes == attributes) return n.results;
   }
-  if (graph_.nodes_.size() >= kMaxNodes) return diagnose(Code::graph_too_large, kMaxNodes, "nodes");
+  // A composite counts as the primitives that it may become, so that expand() keeps the limit too.
+  const Category category = info(op).category;
+  const size_t weight = category == Category::composite || category == Category::dialect ? 40 : 1;
+  if (weight_ + weight > kMaxNodes) return diagnose(Code::graph_too_large, kMaxNodes, "nodes");
   std::vector<Type> types;
   for (ValueId v : operands) types.push_back(graph_.type(v));
   TRY_ASSIGN(std::vector<Type> results, infer(syms(), op, types, attributes));
@@ -111,6 +114,7 @@ Result<std::vector<ValueId>> Builder::insert(Op op, std::vector<ValueId> operand
     if (t.shape.size() > kMaxRank)
       return diagnose(Code::bad_shape, info(op).name, fmt::format("the result would have {} axes, more than {}", t.shape.size(), kMaxRank));
   }
+  weight_ += weight;
   const NodeId id = graph_.nodes_.add({op, std::move(operands), std::move(attributes), {}});
   std::vector<ValueId> values;
   for (size_t i = 0; i < results.size(); ++i)

@@ -131,6 +131,7 @@ class Builder {
 
   Graph graph_;
   std::unordered_multimap<size_t, NodeId> known_;
+  size_t weight_ = 0;  // nodes, counted as expand() may leave them
 };
 
 // Copies a graph node by node into a new one. `replace(builder, node id, mapped operands)` returns the new results, or

@@ -34,6 +34,15 @@ struct Inference {
     return std::nullopt;
   }
 
+  // Composites are replaced by primitives (expand.cpp), whose values must keep the limits too.
+  std::optional<Diagnostic> check_inner(const Shape& shape, size_t rank) const {
+    const sym::Expr product = syms.product(shape);
+    const int64_t elements = std::max(syms.bounds(product).lo, syms.as_constant(product).value_or(0));
+    if (elements > kMaxElements) return diagnose(Code::extent_too_large, op.name, elements, kMaxElements);
+    if (rank > kMaxRank) return shape_error(fmt::format("needs {} axes inside, more than {}", rank, kMaxRank));
+    return std::nullopt;
+  }
+
   // Axis attribute in [-rank, rank).
   Result<int64_t> axis(std::string_view name, size_t rank) const {
     const int64_t a = attributes.get<int64_t>(name), r = static_cast<int64_t>(rank);
@@ -423,6 +432,7 @@ struct Inference {
       case Op::group_norm: {
         const int64_t groups = attributes.get<int64_t>("groups");
         if (rank < 2) return shape_error("needs a batch and a channel axis");
+        if (auto bad = check_inner({}, rank + 1)) return *bad;
         if (groups < 1 || syms.divides(groups, x.shape[1]) != sym::Proof::yes)
           return attribute_error("groups", fmt::format("{} does not divide the {} channels", groups, show(x.shape[1])));
         for (size_t i = 1; i < in.size(); ++i)
@@ -436,6 +446,7 @@ struct Inference {
         const auto& max = attributes.get<std::vector<sym::Expr>>("max");
         if (max.size() != 1) return attribute_error("max", "takes one extent");
         Shape s{syms.sub(in[1].shape[0], syms.constant(1)), max[0]};
+        if (auto bad = check_inner(s, 2)) return *bad;
         s.insert(s.end(), x.shape.begin() + 1, x.shape.end());
         if (auto bad = check_extents(s)) return *bad;
         return Types{{x.dtype, std::move(s)}};
@@ -446,6 +457,7 @@ struct Inference {
         if (syms.add(x.shape[0], 1) != in[1].shape[0]) return shape_error("indptr needs one entry more than there are requests");
         const auto& rows = attributes.get<std::vector<sym::Expr>>("rows");
         if (rows.size() != 1) return attribute_error("rows", "takes one extent");
+        if (auto bad = check_inner({rows[0], x.shape[0]}, 2)) return *bad;
         Shape s{rows[0]};
         s.insert(s.end(), x.shape.begin() + 2, x.shape.end());
         if (auto bad = check_extents(s)) return *bad;
@@ -460,7 +472,9 @@ struct Inference {
         const auto& max = attributes.get<std::vector<sym::Expr>>("max");
         if (max.size() != 1) return attribute_error("max", "takes one extent");
         Shape s{in[3].shape[0], max[0]};
+        if (auto bad = check_inner(s, 2)) return *bad;
         s.insert(s.end(), x.shape.begin() + 1, x.shape.end());
+        if (auto bad = check_extents(s)) return *bad;
         return Types{{x.dtype, std::move(s)}};
       }
       default: CHECK(false, "{}", op.name);
@@ -495,6 +509,7 @@ struct Inference {
     }
     Shape scores(q.begin(), q.end() - 1);
     scores.push_back(k[rank - 2]);
+    if (auto bad = check_inner(scores, rank + 1)) return *bad;
     if (in.size() == 4) {
       const std::vector<Type> pair = {{in[3].dtype, scores}, in[3]};
       TRY_ASSIGN(const Shape s, broadcast_shape(pair));
@@ -527,6 +542,7 @@ struct Inference {
       for (const auto& n : indices) s.push_back(extents.at(n));
       return s;
     };
+    if (auto bad = check_inner(shape_of(spec.scores), spec.scores.size())) return *bad;
     const DType d = compute_type(in[0].dtype);
     Types out{{d, shape_of(spec.maximum)}};
     for (const auto& s : spec.sums) out.push_back({d, shape_of(s.result)});

@@ -94,6 +94,24 @@ TEST(Bounds, AcceptSumsInAnyOrder) {
   EXPECT_LT(expected[2].bound[0], 1e-3 * expected[2].value.reals[0]);
 }
 
+TEST(Bounds, LikelyBoundsOfLongContractionsSeeAPercent) {
+  const Tensor a = normal(DType::f32, {4, 4096}, 1), b = normal(DType::f32, {4096, 8}, 2);
+  const auto g = graph_of("  input A: f32[4, 4096]\n  input B: f32[4096, 8]\n  output C = contract(\"i k, k j -> i j\", A, B)");
+  const auto worst = evaluate_with_bounds(g, std::vector{a, b}), likely = evaluate_with_bounds(g, std::vector{a, b}, {.likely = true});
+  Tensor got = zeros(DType::f32, {4, 8}), wrong = (*likely)[0].value;
+  for (size_t i = 0; i < 4; ++i)
+    for (size_t j = 0; j < 8; ++j) {
+      float s = 0;
+      for (size_t k = 0; k < 4096; ++k) s += static_cast<float>(a.reals[i * 4096 + k]) * static_cast<float>(b.reals[k * 8 + j]);
+      got.reals[i * 8 + j] = static_cast<double>(s);
+    }
+  for (double& v : wrong.reals) v *= 1.01;
+  EXPECT_TRUE(compare(got, (*worst)[0]).ok());
+  EXPECT_TRUE(compare(got, (*likely)[0]).ok());
+  EXPECT_LT((*likely)[0].bound[0] * 7, (*worst)[0].bound[0]);
+  EXPECT_GT(compare(wrong, (*likely)[0]).mismatches, 24);
+}
+
 // What a one-pass variance loses is outside the bound: it must be found wrong.
 TEST(Bounds, RejectAVarianceByTheDifferenceOfSquares) {
   const Tensor x = real({4}, {80000, 80001, 80002, 80003});

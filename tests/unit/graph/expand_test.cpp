@@ -250,7 +250,8 @@ TEST(Expand, SymbolicGraphsExpandToPrimitivesAndBindLater) {
     output lse
     output R = ragged(X, P, max=[S])
     output B = ragged_pack(ragged(X, P, max=[S]), P, rows=[L])
-    output G = group_norm(broadcast(X, shape=[2, L, 3]), groups=1))");
+    output G = group_norm(broadcast(X, shape=[2, L, 3]), groups=1)
+    output H = group_norm(reshape(broadcast(X, shape=[4, L, 3]), shape=[1, 4 * L, 3]), groups=4))");
   const Graph e = expand(g);
   EXPECT_FALSE(has(e, Category::composite));
   EXPECT_TRUE(verify(e).empty());
@@ -262,6 +263,31 @@ TEST(Expand, SymbolicGraphsExpandToPrimitivesAndBindLater) {
   const std::vector<Tensor> inputs = {normal(DType::f32, {2, 3, 4}, 1), normal(DType::f32, {2, 5, 4}, 2), integers({3}, {0, 2, 5}), normal(DType::f32, {5, 3}, 3)};
   const auto late = run(bind(e, dims).value(), inputs), early = run(bind(g, dims).value(), inputs);
   for (size_t i = 0; i < late.size(); ++i) EXPECT_TENSOR_NEAR(late[i], early[i], 1e-6, 1e-7);  // 1/sqrt(D): f32 literal or rsqrt
+}
+
+// What a composite would need inside counts against the limits when it is added, so that expanding cannot fail.
+TEST(Expand, CompositesThatWouldBeTooLargeInsideAreRefused) {
+  for (const char* body : {"  input Q: f32[1073741824, 1]\n  output O = sdpa(Q, Q, Q)",
+                           "  input X: f32[4, 0]\n  input P: i64[1073741824]\n  output R = ragged(X, P, max=[1073741824])",
+                           "  input X: f32[1073741823, 1, 0]\n  input P: i64[1073741824]\n  output R = ragged_pack(X, P, rows=[1073741824])",
+                           "  input C: f32[4, 0]\n  input P: i64[1073741825]\n  input N: i64[1073741824]\n  output R = paged(C, P, P, N, page=4, max=[1073741824])",
+                           "  input Q: f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n  output O = sdpa(Q, Q, Q)",
+                           "  input Q: f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n  output O = group_norm(Q, groups=1)",
+                           "  input S: f32[1, 1]\n  input A: f32[1073741824]\n  input B: f32[1073741824]\n  m, u, v = scaled_reduce(S, A, B, \"a b -> | a -> | b ->\")\n  output u"}) {
+    const SourceText source{"test.graph", fmt::format("graph g {{\n{}\n}}", body)};
+    EXPECT_FALSE(parse(source).ok()) << body;
+  }
+  // As many composites as a graph may have still expand.
+  Builder b;
+  ValueId x = b.input("x", DType::f16, b.shape({2, 2}));
+  for (;;) {
+    auto r = b.add(Op::softmax, {x}, {{"axis", int64_t{1}}, {"empty", std::string("zero")}});
+    if (!r.ok()) break;
+    x = (*r)[0];
+  }
+  b.output("y", x);
+  const Graph e = expand(b.take());
+  EXPECT_GT(e.node_count(), 100000u);
 }
 
 TEST(Expand, TheDialectStaysUnlessAsked) {
