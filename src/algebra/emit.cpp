@@ -161,6 +161,7 @@ class Emitter {
       case Kind::leaf: return leaf(t);
       case Kind::literal: return {b_.literal(t.value, t.dtype), {}};
       case Kind::extent:
+        if (const auto c = form_.syms().as_constant(t.extent)) return {b_.literal(static_cast<double>(*c), t.dtype), {}};
         return {b_.make(Op::extent, {}, {{"of", std::vector<sym::Expr>{t.extent}}, {"dtype", t.dtype}}), {}};
       case Kind::iota:
         return {b_.make(Op::iota, {}, {{"shape", shape_of(t.free)}, {"axis", int64_t{0}}, {"dtype", t.dtype}}), t.free};

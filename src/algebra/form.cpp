@@ -81,7 +81,6 @@ TermId Form::literal(double value, DType dtype) {
 }
 
 TermId Form::extent_of(sym::Expr extent, DType dtype) {
-  if (auto c = syms_->as_constant(extent)) return literal(static_cast<double>(*c), dtype);
   Term t;
   t.kind = Kind::extent;
   t.dtype = dtype;

@@ -33,7 +33,7 @@ struct Label {
 enum class Kind : uint8_t {
   leaf,        // a graph value read along `axes`
   literal,     // `value`
-  extent,      // the number `extent`
+  extent,      // the number `extent`, a symbol to the algebra even where it is constant
   iota,        // the value of its one free index
   map,         // `op` (elementwise, cast or unscale) over args
   reduce,      // `op` over `bound` (sum, prod, amax, amin, any, all, moments with `result`)

@@ -446,7 +446,11 @@ class Reader {
     switch (info(n.op).category) {
       case Category::leaf:
         if (n.op == Op::literal) return form.literal(n.attributes.get<double>("value"), dtype);
-        if (n.op == Op::extent) return form.extent_of(n.attributes.get<std::vector<sym::Expr>>("of")[0], dtype);
+        if (n.op == Op::extent) {
+          const sym::Expr of = n.attributes.get<std::vector<sym::Expr>>("of")[0];
+          if (auto c = syms_.as_constant(of)) return form.literal(static_cast<double>(*c), dtype);
+          return form.extent_of(of, dtype);
+        }
         return expand_iota(n, axes, dtype);
       case Category::elementwise: {
         std::vector<TermId> args;
@@ -498,10 +502,13 @@ class Reader {
         const TermId arg = read_operand(x, inner);
         bound = sorted(bound);
         if (n.op == Op::mean) {
-          TermId sum = form.reduce(Op::sum, bound, arg);
-          sym::Expr count = syms_.constant(1);
-          for (int64_t a : reduced) count = syms_.mul(count, g_.type(x).shape[static_cast<size_t>(a)]);
-          return form.map(Op::div, {sum, form.extent_of(count, dtype)});
+          TermId count;
+          for (IndexId i : bound) {
+            const TermId e = form.extent_of(form.extent(i), dtype);
+            count = count.valid() ? form.map(Op::mul, {count, e}) : e;
+          }
+          const TermId sum = form.reduce(Op::sum, bound, arg);
+          return count.valid() ? form.map(Op::div, {sum, count}) : sum;
         }
         return form.reduce(n.op, bound, arg, static_cast<uint32_t>(g_.value(v).result));
       }

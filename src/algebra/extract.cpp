@@ -1,0 +1,188 @@
+#include "algebra/extract.hpp"
+
+#include <algorithm>
+
+#include "base/rng.hpp"
+
+namespace cleave::algebra {
+
+using graph::Op;
+
+Extractor::Extractor(const Values& values, Normaliser& normal, std::function<bool(uint32_t)> constant, ExtractOptions options)
+    : values_(values), normal_(normal), constant_(std::move(constant)), options_(options) {
+  for (const ValueClass& v : values.classes()) free_of_charge_.push_back(is_constant(v.poly));
+}
+
+bool Extractor::is_constant(PolyId p) {
+  if (auto it = constants_.find(p); it != constants_.end()) return it->second;
+  bool yes = true;
+  const Poly poly = normal_.at(p);
+  for (const Monomial& m : poly)
+    for (const Factor& f : m.factors) {
+      const Atom a = normal_.at(f.atom);
+      if (a.kind == AtomKind::leaf) yes = yes && constant_(a.source);
+      if (a.kind == AtomKind::extent) yes = yes && normal_.form().syms().as_constant(a.extent).has_value();
+      for (PolyId q : a.args) yes = yes && is_constant(q);
+    }
+  return constants_[p] = yes;
+}
+
+double Extractor::elements(const Indices& indices, const Scenario& s) const {
+  double n = 1;
+  for (IndexId i : indices) n *= s.extents[normal_.form().at(i).label];
+  return n;
+}
+
+// Arithmetic and exponentials as they count on real machines, and a little for every value that has a reduction in it.
+double Extractor::cost(ClassId c, const Producer& p, const Scenario& s) const {
+  const auto& classes = values_.classes();
+  if (free_of_charge_[c] || p.term.valid()) return 0;
+  const double out = elements(normal_.free(classes[c].poly), s);
+  switch (p.kind) {
+    case Kind::map:
+      switch (p.op) {
+        case Op::exp:
+        case Op::log: return 8 * out;
+        case Op::div:
+        case Op::reciprocal:
+        case Op::sqrt:
+        case Op::rsqrt: return 4 * out;
+        case Op::square:
+        case Op::neg:
+        case Op::cast: return 0.9 * out;
+        default: return out;
+      }
+    case Kind::reduce: return elements(normal_.free(classes[p.args[0]].poly), s) + 2 * out;
+    case Kind::contract: {
+      const Indices all = unite(normal_.free(classes[p.args[0]].poly), normal_.free(classes[p.args[1]].poly));
+      return 2 * elements(all, s) + 2 * out;
+    }
+    default: return 0;
+  }
+}
+
+bool Extractor::merge(const Choice& a, const Choice& b, Choice& out) {
+  out.picks.clear();
+  size_t i = 0, j = 0;
+  while (i < a.picks.size() || j < b.picks.size()) {
+    if (j == b.picks.size() || (i < a.picks.size() && a.picks[i].first < b.picks[j].first)) out.picks.push_back(a.picks[i++]);
+    else if (i == a.picks.size() || b.picks[j].first < a.picks[i].first) out.picks.push_back(b.picks[j++]);
+    else {
+      if (a.picks[i].second != b.picks[j].second) return false;
+      out.picks.push_back(a.picks[i++]);
+      ++j;
+    }
+  }
+  return true;
+}
+
+std::vector<Choice> Extractor::combine(const std::vector<Choice>& a, const std::vector<Choice>& b, size_t keep) {
+  std::vector<Choice> out;
+  for (const Choice& x : a)
+    for (const Choice& y : b) {
+      Choice c;
+      if (merge(x, y, c)) out.push_back(std::move(c));
+    }
+  (void)keep;
+  return out;
+}
+
+const std::vector<Choice>& Extractor::best(ClassId c, const Scenario& s) {
+  c = values_.find(c);
+  if (auto it = known_.find(c); it != known_.end()) return it->second;
+  static const std::vector<Choice> none;
+  if (!open_.insert(c).second) return none;  // a cycle through joined classes
+  std::vector<Choice> all;
+  const auto& producers = values_.classes()[c].producers;
+  for (uint32_t k = 0; k < producers.size(); ++k) {
+    const Producer& p = producers[k];
+    std::vector<Choice> list{{0, {}}};
+    for (ClassId a : p.args) {
+      list = combine(list, best(a, s), options_.keep_inner);
+      if (list.empty()) break;
+    }
+    costs_[{c, k}] = cost(c, p, s);
+    for (Choice& choice : list) {
+      const auto at = std::lower_bound(choice.picks.begin(), choice.picks.end(), std::pair(c, uint32_t{0}));
+      if (at != choice.picks.end() && at->first == c) continue;  // needs itself
+      choice.picks.insert(at, {c, k});
+      choice.cost = 0;
+      for (const auto& pick : choice.picks) choice.cost += costs_.at(pick);
+      all.push_back(std::move(choice));
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return std::pair(a.cost, a.picks.size()) < std::pair(b.cost, b.picks.size()) ||
+                                                                                  (a.cost == b.cost && a.picks.size() == b.picks.size() && a.picks < b.picks); });
+  all.erase(std::unique(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.picks == b.picks; }), all.end());
+  if (all.size() > options_.keep_inner) {
+    // The best ones, and the best of every producer as far as there is room.
+    std::vector<Choice> kept;
+    std::set<uint32_t> seen;
+    auto producer_of = [&](const Choice& x) { return std::lower_bound(x.picks.begin(), x.picks.end(), std::pair(c, uint32_t{0}))->second; };
+    for (const Choice& x : all)
+      if (kept.size() < options_.keep_inner && (kept.size() < options_.keep_inner / 2 || !seen.contains(producer_of(x)))) {
+        kept.push_back(x);
+        seen.insert(producer_of(x));
+      }
+    for (const Choice& x : all)
+      if (kept.size() < options_.keep_inner && std::none_of(kept.begin(), kept.end(), [&](const Choice& y) { return x.picks == y.picks; })) kept.push_back(x);
+    all = std::move(kept);
+  }
+  open_.erase(c);
+  return known_[c] = std::move(all);
+}
+
+std::vector<Choice> Extractor::run(const std::vector<ClassId>& roots) {
+  const size_t labels = normal_.form().label_count();
+  std::vector<std::vector<Choice>> by_scenario;
+  Rng rng(0x7363656e);
+  for (int k = 0; k < 4; ++k) {
+    // No extent is looked at: one even scenario, and random ones.
+    Scenario s;
+    for (size_t l = 0; l < labels; ++l) s.extents.push_back(k == 0 ? 256 : std::vector<double>{4, 64, 512, 4096}[rng.below(4)]);
+    known_.clear();
+    costs_.clear();
+    open_.clear();
+    std::vector<Choice> all{{0, {}}};
+    for (ClassId r : roots) {
+      all = combine(all, best(r, s), options_.keep);
+      for (Choice& c : all) {
+        c.cost = 0;
+        for (const auto& pick : c.picks) c.cost += costs_.at(pick);
+      }
+      std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.cost < b.cost; });
+      if (all.size() > options_.keep) all.resize(options_.keep);
+    }
+    by_scenario.push_back(std::move(all));
+  }
+  std::vector<Choice> out;
+  std::set<std::vector<std::pair<ClassId, uint32_t>>> seen;
+  for (size_t rank = 0; rank < options_.keep; ++rank)
+    for (auto& list : by_scenario)
+      if (rank < list.size() && seen.insert(list[rank].picks).second) out.push_back(std::move(list[rank]));
+  return out;
+}
+
+TermId Extractor::build(const Choice& choice, ClassId root, Form& form) const {
+  std::map<ClassId, TermId> made;
+  std::function<TermId(ClassId)> visit = [&](ClassId c) -> TermId {
+    c = values_.find(c);
+    if (auto it = made.find(c); it != made.end()) return it->second;
+    const auto at = std::lower_bound(choice.picks.begin(), choice.picks.end(), std::pair(c, uint32_t{0}));
+    CHECK(at != choice.picks.end() && at->first == c, "a choice without a producer for a class");
+    const Producer p = values_.classes()[c].producers[at->second];
+    std::vector<TermId> args;
+    for (ClassId a : p.args) args.push_back(visit(a));
+    TermId t = p.term;
+    if (!t.valid()) switch (p.kind) {
+        case Kind::map: t = p.op == Op::cast ? form.cast(args[0], p.to, values_.classes()[c].dtype) : form.map(p.op, args); break;
+        case Kind::reduce: t = form.reduce(p.op, p.bound, args[0], p.result); break;
+        case Kind::contract: t = form.contract(p.bound, args[0], args[1]); break;
+        default: CHECK(false, "a producer of kind {}", static_cast<int>(p.kind));
+      }
+    return made[c] = t;
+  };
+  return visit(root);
+}
+
+}  // namespace cleave::algebra

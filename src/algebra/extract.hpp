@@ -1,0 +1,50 @@
+// Extraction: graphs as choices of one producer per class, the cheapest first under several symbolic-extent scenarios.
+#pragma once
+
+#include "algebra/values.hpp"
+
+namespace cleave::algebra {
+
+struct Choice {
+  double cost = 0;
+  std::vector<std::pair<ClassId, uint32_t>> picks;  // sorted: class and the number of its producer
+};
+
+struct ExtractOptions {
+  size_t keep = 32;       // choices for all roots together, per scenario
+  size_t keep_inner = 6;  // per class
+};
+
+class Extractor {
+ public:
+  // `constant(source)`: the leaf is the same in every call; what depends on such leaves only costs nothing at run time.
+  Extractor(const Values& values, Normaliser& normal, std::function<bool(uint32_t)> constant, ExtractOptions options);
+
+  // The best choices for the roots, distinct, in order of cost, the scenarios interleaved.
+  std::vector<Choice> run(const std::vector<ClassId>& roots);
+  // The choice that is the input graph, by its own producers.
+  TermId build(const Choice& choice, ClassId root, Form& form) const;
+
+ private:
+  struct Scenario {
+    std::vector<double> extents;  // by label
+  };
+  double elements(const Indices& indices, const Scenario& s) const;
+  double cost(ClassId c, const Producer& p, const Scenario& s) const;
+  const std::vector<Choice>& best(ClassId c, const Scenario& s);
+  static std::vector<Choice> combine(const std::vector<Choice>& a, const std::vector<Choice>& b, size_t keep);
+  static bool merge(const Choice& a, const Choice& b, Choice& out);
+  bool is_constant(PolyId p);
+
+  const Values& values_;
+  Normaliser& normal_;
+  std::function<bool(uint32_t)> constant_;
+  ExtractOptions options_;
+  std::map<ClassId, std::vector<Choice>> known_;
+  std::set<ClassId> open_;
+  std::map<PolyId, bool> constants_;
+  std::vector<bool> free_of_charge_;
+  std::map<std::pair<ClassId, uint32_t>, double> costs_;
+};
+
+}  // namespace cleave::algebra

@@ -1,0 +1,50 @@
+// The algebraic phase: every useful graph that computes what the input graph computes, with symbolic extents.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/graph.hpp"
+
+namespace cleave::algebra {
+
+struct SearchOptions {
+  uint64_t seed = 1;
+  size_t max_values = 5000;     // of one region; beyond, the search stops and says so
+  size_t keep = 32;             // graphs returned
+  int draws = 2;                // exact evaluations of every operator
+  bool rounding_free = true;    // see index_form.hpp
+  bool split = false;           // also graphs whose reductions stop half way (not yet)
+  bool screen = true;           // drop graphs that are much less accurate than the input (screen.hpp)
+};
+
+// Where a graph leaves the input graph: a value and its old and new producer.
+struct Derived {
+  std::string rule;
+  std::string value, before, after;
+};
+
+struct Found {
+  graph::Graph graph;  // in the stabilised dialect
+  std::string summary;
+  std::vector<Derived> derivation;
+  double cost = 0;     // of the cheapest scenario in which it was found; for ordering only
+};
+
+struct SearchResult {
+  std::vector<Found> graphs;  // [0] is the input graph, stabilised
+  size_t values = 0, producers = 0, applications = 0, refused = 0;
+  size_t screened_out = 0;    // found, but too inaccurate
+  std::vector<std::string> screened;  // their summaries with the reason
+  size_t regions = 0;
+  bool saturated = true;
+  double seconds = 0;
+};
+
+// `graph` has no composites (graph::expand). The returned graphs have its leaves and outputs.
+Result<SearchResult> search(const graph::Graph& graph, const SearchOptions& options = {});
+
+// A line about a graph: its operators with counts.
+std::string summarise(const graph::Graph& graph);
+
+}  // namespace cleave::algebra

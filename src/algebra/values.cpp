@@ -1,0 +1,575 @@
+#include "algebra/values.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace cleave::algebra {
+
+using graph::Op;
+
+namespace {
+constexpr size_t kMaxParts = 10;  // of a product that is split in every way
+}
+
+ClassId Values::class_of(PolyId poly, DType dtype) {
+  auto [it, fresh] = by_poly_.emplace(std::pair(poly, dtype), static_cast<ClassId>(classes_.size()));
+  if (fresh) classes_.push_back({poly, dtype, {}, false});
+  return it->second;
+}
+
+void Values::propose(ClassId c, Producer p) {
+  for (ClassId a : p.args)
+    if (a == c) return;
+  if (p.kind == Kind::map && (info(scalar_fn(p.op == Op::cast || p.op == Op::unscale ? Op::add : p.op)).has(kCommutative)) && p.op != Op::cast)
+    std::sort(p.args.begin(), p.args.end());
+  auto& list = classes_[c].producers;
+  for (Producer& q : list)
+    if (q == p) {
+      q.given = q.given || p.given;
+      return;
+    }
+  list.push_back(std::move(p));
+}
+
+void Values::map(ClassId c, Op op, std::vector<ClassId> args, const char* rule) {
+  Producer p;
+  p.op = op;
+  p.args = std::move(args);
+  p.rule = rule;
+  propose(c, std::move(p));
+}
+
+ClassId Values::add(TermId id) {
+  if (auto it = by_term_.find(id); it != by_term_.end()) return it->second;
+  const Term t = form_.at(id);
+  Producer p;
+  p.kind = t.kind;
+  p.op = t.op;
+  p.to = t.op == Op::cast ? t.to : DType::f32;
+  p.bound = t.bound;
+  p.result = t.kind == Kind::reduce ? t.source : 0;
+  p.given = true;
+  for (IndexId i : t.bound) reduced_labels_.insert(form_.at(i).label);
+  for (TermId a : t.args) p.args.push_back(add(a));
+  if (t.args.empty()) p.term = id;
+  const ClassId c = class_of(normal_.of(id), t.dtype);
+  classes_[c].given = true;
+  propose(c, std::move(p));
+  by_term_.emplace(id, c);
+  return c;
+}
+
+void Values::saturate() {
+  for (; next_ < classes_.size(); ++next_) {
+    if (classes_.size() > max_values_) return;
+    take_apart(static_cast<ClassId>(next_));
+  }
+  saturated_ = true;
+}
+
+void Values::take_apart(ClassId c) {
+  const Poly p = normal_.at(classes_[c].poly);
+  if (p.empty()) {
+    Producer zero;
+    zero.kind = Kind::literal;
+    zero.term = form_.literal(0, classes_[c].dtype);
+    propose(c, zero);
+  } else if (p.size() == 1) {
+    product(c, p[0]);
+  } else {
+    terms(c, p);
+  }
+}
+
+std::vector<Monomial> Values::parts_of(const Monomial& m, bool squares_twice) const {
+  std::vector<Monomial> parts;
+  if (!m.coefficient.is(1)) parts.push_back({m.coefficient, {}});
+  for (const Factor& f : m.factors) {
+    const int64_t times = squares_twice && f.power.integer() && f.power.n > 1 && f.power.n <= 3 ? f.power.n : 1;
+    for (int64_t k = 0; k < times; ++k) parts.push_back({{1, 1}, {{f.atom, times > 1 ? Rational{1, 1} : f.power}}});
+  }
+  return parts;
+}
+
+bool Values::narrow(const Monomial& m) const {
+  const Indices all = normal_.free_of(m);
+  if (all.empty()) return true;
+  for (const Factor& f : m.factors)
+    if (normal_.at(f.atom).free == all) return true;
+  return false;
+}
+
+bool Values::is_negative(const Monomial& m) const {
+  if (!m.coefficient.is(1) || m.factors.empty()) return false;
+  return std::all_of(m.factors.begin(), m.factors.end(), [&](const Factor& f) {
+    return f.power.integer() && f.power.n < 0 && normal_.at(f.atom).kind != AtomKind::exp;
+  });
+}
+
+PolyId Values::one_atom(AtomId a) const {
+  return normal_.at(a).kind == AtomKind::poly ? normal_.at(a).args[0] : normal_.single({{1, 1}, {{a, {1, 1}}}});
+}
+
+void Values::product(ClassId c, const Monomial& m) {
+  const DType dtype = classes_[c].dtype;
+  if (m.factors.empty()) {
+    if (!is_real(dtype) && m.coefficient.d != 1) return;
+    Producer p;
+    p.kind = Kind::literal;
+    p.term = form_.literal(static_cast<double>(m.coefficient.n) / static_cast<double>(m.coefficient.d), dtype);
+    // Only numbers that a double holds exactly, or nearly so (1/3 was a division in the source).
+    p.rule = "number";
+    propose(c, p);
+    return;
+  }
+  if (m.coefficient.n < 0) {
+    Monomial positive = m;
+    positive.coefficient.n = -positive.coefficient.n;
+    map(c, Op::neg, {class_of(positive, dtype)}, "negation");
+    return;
+  }
+  std::vector<Monomial> parts = parts_of(m, false);
+  if (parts.size() == 1) {
+    atomic(c, m.factors[0]);
+    return;
+  }
+  auto unite_parts = [&](uint32_t mask) {
+    Monomial out;
+    for (size_t k = 0; k < parts.size(); ++k)
+      if (mask >> k & 1) out = normal_.times(out, parts[k]);
+    return out;
+  };
+  const bool boolean = dtype == DType::boolean;
+  // Predicates: where(c, rest, 0), or a mask in the exponent.
+  uint32_t predicates = 0, exps = 0;
+  for (size_t k = 0; k < parts.size() && k < 31; ++k)
+    if (!parts[k].factors.empty()) {
+      const Atom& a = normal_.at(parts[k].factors[0].atom);
+      if (a.predicate) predicates |= 1u << k;
+      if (a.kind == AtomKind::exp) exps |= 1u << k;
+    }
+  if (parts.size() > 20) return;
+  const uint32_t all = (1u << parts.size()) - 1;
+  PolyId exponent = normal_.number({0, 1});
+  for (size_t k = 0; k < parts.size(); ++k)
+    if (exps >> k & 1)
+      exponent = normal_.add(exponent, normal_.mul(normal_.number(parts[k].factors[0].power), normal_.at(parts[k].factors[0].atom).args[0]));
+  if (predicates && !boolean) {
+    if (predicates == all) return;
+    const ClassId condition = class_of(unite_parts(predicates), DType::boolean);
+    const ClassId rest = class_of(unite_parts(all & ~predicates), dtype);
+    const ClassId zero = class_of(normal_.number({0, 1}), dtype);
+    map(c, Op::where, {condition, rest, zero}, "predicate as a factor");
+    if ((predicates | exps) == all)
+      map(c, Op::exp, {class_of(normal_.mask(normal_.single(unite_parts(predicates)), exponent, dtype), dtype)}, "mask in the exponent");
+  }
+  if (exps == all) map(c, Op::exp, {class_of(exponent, dtype)}, "exp(a) exp(b) = exp(a + b)");
+  if (is_negative(m)) {
+    map(c, Op::reciprocal, {class_of(normal_.power(m, {-1, 1}), dtype)}, "reciprocal");
+    return;
+  }
+  // Products in every way; denominators are gathered.
+  for (uint32_t mask = 1; mask < all; mask += 2) {
+    const uint32_t other = all & ~mask;
+    const bool single = (mask & (mask - 1)) == 0 || (other & (other - 1)) == 0;
+    if (parts.size() > kMaxParts && !single) continue;
+    if (!boolean && predicates) break;
+    Monomial a = unite_parts(mask), b = unite_parts(other);
+    if (!narrow(a) || !narrow(b)) continue;
+    if (boolean) {
+      map(c, Op::logical_and, {class_of(a, dtype), class_of(b, dtype)}, "conjunction");
+      continue;
+    }
+    if (is_negative(a)) std::swap(a, b);
+    if (is_negative(b)) {
+      const bool more = std::any_of(a.factors.begin(), a.factors.end(), [&](const Factor& f) { return is_negative({{1, 1}, {f}}); });
+      if (!more) map(c, Op::div, {class_of(a, dtype), class_of(normal_.power(b, {-1, 1}), dtype)}, "reciprocal");
+      continue;
+    }
+    map(c, Op::mul, {class_of(a, dtype), class_of(b, dtype)}, "product");
+  }
+  if (!predicates && m.coefficient.is(1) &&
+      std::all_of(m.factors.begin(), m.factors.end(), [](const Factor& f) { return f.power.integer() && f.power.n % 2 == 0; })) {
+    Monomial half = m;
+    for (Factor& f : half.factors) f.power.n /= 2;
+    map(c, Op::square, {class_of(half, dtype)}, "square");
+  }
+  for (size_t k = 0; k < m.factors.size(); ++k)
+    if (normal_.at(m.factors[k].atom).kind == AtomKind::sum && m.factors[k].power.is(1)) open_sum(c, m, k);
+}
+
+void Values::atomic(ClassId c, const Factor& f) {
+  const Atom a = normal_.at(f.atom);
+  const DType dtype = classes_[c].dtype;
+  const Rational q = f.power;
+  if (a.kind == AtomKind::exp) {
+    map(c, Op::exp, {class_of(normal_.mul(normal_.number(q), a.args[0]), dtype)}, "exponential");
+    return;
+  }
+  if (!q.is(1)) {
+    const PolyId x = one_atom(f.atom);
+    auto raised = [&](Rational r) { return r.is(1) ? class_of(x, dtype) : class_of(Monomial{{1, 1}, {{f.atom, r}}}, dtype); };
+    if (q == Rational{1, 2}) map(c, Op::sqrt, {raised({1, 1})}, "power");
+    else if (q == Rational{-1, 2}) map(c, Op::rsqrt, {raised({1, 1})}, "power");
+    else if (q.n < 0) map(c, Op::reciprocal, {raised({-q.n, q.d})}, "power");
+    else if (q.integer() && q.n % 2 == 0) map(c, Op::square, {raised({q.n / 2, 1})}, "power");
+    else if (q.integer()) map(c, Op::mul, {raised({q.n - 1, 1}), raised({1, 1})}, "power");
+    return;
+  }
+  Producer p;
+  switch (a.kind) {
+    case AtomKind::leaf:
+      p.kind = Kind::leaf;
+      p.term = form_.leaf(a.source, a.dtype, a.axes);
+      if (a.dtype == dtype) propose(c, p);
+      return;
+    case AtomKind::number:
+      p.kind = Kind::literal;
+      p.term = form_.literal(a.value, dtype);
+      propose(c, p);
+      return;
+    case AtomKind::extent:
+      p.kind = Kind::extent;
+      p.term = form_.extent_of(a.extent, dtype);
+      propose(c, p);
+      return;
+    case AtomKind::iota:
+      p.kind = Kind::iota;
+      p.term = form_.iota(a.free[0], a.dtype);
+      if (a.dtype == dtype) propose(c, p);
+      return;
+    case AtomKind::function: {
+      if (a.dtype == DType::boolean && dtype != DType::boolean) {
+        p.op = Op::cast;
+        p.to = dtype;
+        p.args = {class_of(classes_[c].poly, DType::boolean)};
+        p.rule = "predicate as a number";
+        propose(c, p);
+        return;
+      }
+      p.op = a.op;
+      p.to = a.op == Op::cast ? a.to : DType::f32;
+      for (size_t k = 0; k < a.args.size(); ++k) p.args.push_back(class_of(a.args[k], a.arg_types[k]));
+      p.rule = "function";
+      if (a.dtype == dtype || a.op == Op::log) propose(c, p);
+      return;
+    }
+    case AtomKind::sum: open_sum(c, normal_.at(classes_[c].poly)[0], 0); return;
+    case AtomKind::reduce: {
+      std::map<IndexId, IndexId> by;
+      p.kind = Kind::reduce;
+      p.op = a.op;
+      p.bound = fresh(a.bound, a.free, by);
+      p.args = {class_of(normal_.rename(a.args[0], by), dtype)};
+      p.rule = "reduction";
+      propose(c, p);
+      return;
+    }
+    case AtomKind::mask:
+      map(c, Op::where,
+          {class_of(a.args[0], DType::boolean), class_of(a.args[1], dtype), class_of(normal_.of(form_.literal(-std::numeric_limits<double>::infinity(), dtype)), dtype)},
+          "mask");
+      return;
+    case AtomKind::exp:
+    case AtomKind::poly: return;
+  }
+}
+
+// Real indices for bound ones: the first copies of their labels that are not taken.
+Indices Values::fresh(const Indices& bound, Indices taken, std::map<IndexId, IndexId>& by) {
+  Indices out;
+  for (IndexId i : bound)
+    for (uint32_t copy = 0;; ++copy) {
+      const IndexId j = form_.index(form_.at(i).label, copy);
+      if (has(taken, j)) continue;
+      by[i] = j;
+      out.push_back(j);
+      taken = unite(taken, {j});
+      break;
+    }
+  return sorted(out);
+}
+
+// A sum times factors: the factors move inside, a subset of the indices is summed last.
+void Values::open_sum(ClassId c, const Monomial& m, size_t which) {
+  const Atom a = normal_.at(m.factors[which].atom);
+  const Monomial inner = normal_.at(a.args[0])[0];
+  Monomial outside = m;
+  outside.factors.erase(outside.factors.begin() + static_cast<long>(which));
+  for (const Factor& f : outside.factors) {
+    const Indices& free = normal_.at(f.atom).free;
+    if (std::none_of(inner.factors.begin(), inner.factors.end(), [&](const Factor& g) { return subset(free, normal_.at(g.atom).free); })) return;
+  }
+  const Indices taken = normal_.free(classes_[c].poly);
+  if (a.bound.size() > 4) return;
+  for (uint32_t mask = 1; mask < 1u << a.bound.size(); ++mask) {
+    Indices opened, kept;
+    for (size_t k = 0; k < a.bound.size(); ++k) (mask >> k & 1 ? opened : kept).push_back(a.bound[k]);
+    std::map<IndexId, IndexId> by;
+    const Indices bound = fresh(opened, taken, by);
+    const PolyId rest = normal_.sum(kept, normal_.rename(a.args[0], by));
+    if (normal_.at(rest).size() != 1) continue;
+    split_body(c, normal_.times(normal_.at(rest)[0], outside), bound);
+  }
+}
+
+void Values::split_body(ClassId c, const Monomial& body, const Indices& bound) {
+  const DType dtype = classes_[c].dtype;
+  if (narrow(body)) {
+    Producer p;
+    p.kind = Kind::reduce;
+    p.op = Op::sum;
+    p.bound = bound;
+    p.args = {class_of(body, dtype)};
+    p.rule = "factors into a sum";
+    propose(c, p);
+  }
+  const std::vector<Monomial> parts = parts_of(body, true);
+  if (parts.size() < 2 || parts.size() > 20) return;
+  const uint32_t all = (1u << parts.size()) - 1;
+  for (uint32_t mask = 1; mask < all; mask += 2) {
+    const uint32_t other = all & ~mask;
+    const bool single = (mask & (mask - 1)) == 0 || (other & (other - 1)) == 0;
+    if (parts.size() > kMaxParts && !single) continue;
+    Monomial a, b;
+    for (size_t k = 0; k < parts.size(); ++k) {
+      Monomial& side = mask >> k & 1 ? a : b;
+      side = normal_.times(side, parts[k]);
+    }
+    if (!narrow(a) || !narrow(b)) continue;
+    const Indices fa = normal_.free_of(a), fb = normal_.free_of(b);
+    if (disjoint(fa, bound) || disjoint(fb, bound)) continue;
+    Producer p;
+    p.kind = Kind::contract;
+    p.op = Op::contract;
+    p.bound = bound;
+    p.args = {class_of(a, dtype), class_of(b, dtype)};
+    if (p.args[1] < p.args[0]) std::swap(p.args[0], p.args[1]);
+    p.rule = "contraction of factors";
+    propose(c, p);
+  }
+}
+
+bool Values::together(const Poly& p) const {
+  return std::all_of(p.begin(), p.end(), [&](const Monomial& m) {
+    return std::any_of(m.factors.begin(), m.factors.end(),
+                       [&](const Factor& f) { return normal_.at(f.atom).kind == AtomKind::sum && f.power.is(1); });
+  });
+}
+
+// Parts of a sum that are worth a value of their own.
+bool Values::factorable(const Poly& p, DType dtype) const {
+  if (p.size() == 1) return true;
+  if (!normal_.common(p).factors.empty()) return true;
+  if (together(p)) return true;
+  const PolyId id = normal_.intern(p);
+  auto it = by_poly_.find({id, dtype});
+  return it != by_poly_.end() && classes_[it->second].given;
+}
+
+void Values::terms(ClassId c, const Poly& p) {
+  const DType dtype = classes_[c].dtype;
+  if (dtype == DType::boolean || p.size() > 16) return;
+  const uint32_t all = (1u << p.size()) - 1;
+  for (uint32_t mask = 1; mask < all; mask += 2) {
+    Poly a, b;
+    for (size_t k = 0; k < p.size(); ++k) (mask >> k & 1 ? a : b).push_back(p[k]);
+    if (p.size() > 7 && a.size() > 1 && b.size() > 1) continue;
+    if (p.size() > 2 && (!factorable(a, dtype) || !factorable(b, dtype))) continue;
+    auto negative = [](const Poly& q) { return std::all_of(q.begin(), q.end(), [](const Monomial& m) { return m.coefficient.n < 0; }); };
+    if (negative(a) && negative(b)) continue;
+    if (negative(a)) std::swap(a, b);
+    const bool minus = negative(b);
+    if (minus)
+      for (Monomial& m : b) m.coefficient.n = -m.coefficient.n;
+    map(c, minus ? Op::sub : Op::add, {class_of(normal_.intern(a), dtype), class_of(normal_.intern(b), dtype)}, "sum of parts");
+  }
+  auto negative = std::all_of(p.begin(), p.end(), [](const Monomial& m) { return m.coefficient.n < 0; });
+  if (negative) map(c, Op::neg, {class_of(normal_.mul(normal_.number({-1, 1}), classes_[c].poly), dtype)}, "negation");
+  // Common factors.
+  const Monomial shared = normal_.common(p);
+  std::vector<Monomial> cofactors;
+  auto plain = [&](const Factor& f) { return !normal_.at(f.atom).predicate; };
+  if (!shared.factors.empty() && std::all_of(shared.factors.begin(), shared.factors.end(), plain)) cofactors.push_back(shared);
+  if (shared.factors.size() > 1)
+    for (const Factor& f : shared.factors)
+      if (plain(f)) cofactors.push_back({{1, 1}, {f}});
+  for (const Monomial& g : cofactors) {
+    const PolyId rest = normal_.mul(classes_[c].poly, normal_.single(normal_.power(g, {-1, 1})));
+    if (is_negative(g)) map(c, Op::div, {class_of(rest, dtype), class_of(normal_.power(g, {-1, 1}), dtype)}, "common factor");
+    else map(c, Op::mul, {class_of(g, dtype), class_of(rest, dtype)}, "common factor");
+  }
+  if (together(p)) open_together(c, p);
+}
+
+// Sums over indices of the same labels in every term become one sum, whose terms may share a factor.
+void Values::open_together(ClassId c, const Poly& p) {
+  const DType dtype = classes_[c].dtype;
+  const Indices taken = normal_.free(classes_[c].poly);
+  const Monomial& lead = p[0];
+  for (size_t first = 0; first < lead.factors.size(); ++first) {
+    const Atom a = normal_.at(lead.factors[first].atom);
+    if (a.kind != AtomKind::sum || !lead.factors[first].power.is(1) || a.bound.size() > 4) continue;
+    for (uint32_t mask = 1; mask < 1u << a.bound.size(); ++mask) {
+      Indices opened;
+      for (size_t k = 0; k < a.bound.size(); ++k)
+        if (mask >> k & 1) opened.push_back(a.bound[k]);
+      std::map<IndexId, IndexId> lead_by;
+      const Indices bound = fresh(opened, taken, lead_by);
+      PolyId body = normal_.number({0, 1});
+      bool fits = true;
+      for (const Monomial& m : p) {
+        bool found = false;
+        for (size_t k = &m == &lead ? first : 0; k < m.factors.size() && !found; ++k) {
+          const Atom s = normal_.at(m.factors[k].atom);
+          if (s.kind != AtomKind::sum || !m.factors[k].power.is(1)) continue;
+          std::map<IndexId, IndexId> by;
+          Indices kept = s.bound;
+          for (IndexId real : bound)
+            for (IndexId i : s.bound)
+              if (has(kept, i) && form_.at(i).label == form_.at(real).label) {
+                by[i] = real;
+                kept = without(kept, {i});
+                break;
+              }
+          if (by.size() != bound.size()) continue;
+          Monomial rest = m;
+          rest.factors.erase(rest.factors.begin() + static_cast<long>(k));
+          body = normal_.add(body, normal_.mul(normal_.single(rest), normal_.sum(kept, normal_.rename(s.args[0], by))));
+          found = true;
+        }
+        fits = fits && found;
+      }
+      if (!fits) continue;
+      const Poly opened_terms = normal_.at(body);
+      if (opened_terms.size() < 2) continue;
+      const Indices all = normal_.free(body);
+      if (std::any_of(opened_terms.begin(), opened_terms.end(), [&](const Monomial& m) { return narrow(m) && normal_.free_of(m) == all; })) {
+        Producer r;
+        r.kind = Kind::reduce;
+        r.op = Op::sum;
+        r.bound = bound;
+        r.args = {class_of(body, dtype)};
+        r.rule = "one sum for several";
+        propose(c, r);
+      }
+      const Monomial shared = normal_.common(opened_terms);
+      std::vector<Monomial> cofactors;
+      if (!shared.factors.empty()) cofactors.push_back(shared);
+      if (shared.factors.size() > 1)
+        for (const Factor& f : shared.factors) cofactors.push_back({{1, 1}, {f}});
+      for (const Monomial& g : cofactors) {
+        if (disjoint(normal_.free_of(g), bound) || !narrow(g)) continue;
+        if (std::any_of(g.factors.begin(), g.factors.end(), [&](const Factor& f) { return normal_.at(f.atom).predicate; })) continue;
+        const PolyId rest = normal_.mul(body, normal_.single(normal_.power(g, {-1, 1})));
+        if (disjoint(normal_.free(rest), bound)) continue;
+        Producer r;
+        r.kind = Kind::contract;
+        r.op = Op::contract;
+        r.bound = bound;
+        r.args = {class_of(g, dtype), class_of(rest, dtype)};
+        r.rule = "contractions that share an operand";
+        propose(c, r);
+      }
+    }
+  }
+}
+
+int Values::exp_depth(PolyId p) {
+  if (auto it = depth_.find(p); it != depth_.end()) return it->second;
+  int depth = 0;
+  const Poly poly = normal_.at(p);
+  for (const Monomial& m : poly)
+    for (const Factor& f : m.factors) {
+      const Atom a = normal_.at(f.atom);
+      int inner = 0;
+      for (PolyId q : a.args) inner = std::max(inner, exp_depth(q));
+      depth = std::max(depth, inner + (a.kind == AtomKind::exp));
+    }
+  return depth_[p] = depth;
+}
+
+void Values::test(uint64_t seed, int draws) {
+  int depth = 0;
+  for (const ValueClass& v : classes_) depth = std::max(depth, exp_depth(v.poly));
+  // A label that is never reduced and has one index only is evaluated at one coordinate.
+  std::vector<uint32_t> copies(form_.label_count(), 0);
+  for (const ValueClass& v : classes_)
+    for (IndexId i : normal_.free(v.poly)) copies[form_.at(i).label] = std::max(copies[form_.at(i).label], form_.at(i).copy + 1);
+  std::vector<std::vector<bool>> ok(classes_.size());
+  std::vector<bool> opaque(classes_.size());
+  for (size_t c = 0; c < classes_.size(); ++c) ok[c].assign(classes_[c].producers.size(), true);
+  joined_.resize(classes_.size());
+  std::iota(joined_.begin(), joined_.end(), 0u);
+  std::vector<uint64_t> keys(classes_.size(), 0x636c61);
+  int done = 0;
+  for (int attempt = 0; attempt < 20 + draws && done < draws; ++attempt) {
+    const Tower tower(std::min(6, depth + 1), mix(seed, static_cast<uint64_t>(attempt)));
+    std::vector<int64_t> extents;
+    for (uint32_t l = 0; l < form_.label_count(); ++l)
+      extents.push_back(!reduced_labels_.contains(l) && copies[l] <= 1 ? 1 : 3 + 2 * ((l + static_cast<uint32_t>(attempt)) % 2));
+    Draw draw(normal_, tower, mix(seed, 0x1000 + static_cast<uint64_t>(attempt)), std::move(extents));
+    // An empty row shows in the values of the input graph alone; the last attempts take what they get.
+    for (size_t c = 0; c < classes_.size(); ++c) draw.of(classes_[c].poly);
+    if (draw.unlucky() && attempt < 20) continue;
+    ++done;
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      const Print& want = draw.of(classes_[c].poly);
+      opaque[c] = opaque[c] || want.bad;
+      keys[c] = mix(keys[c], draw.key(want));
+      for (size_t k = 0; k < classes_[c].producers.size(); ++k) {
+        const Producer& p = classes_[c].producers[k];
+        if (p.term.valid() || !ok[c][k]) continue;
+        ++applications_;
+        std::vector<PolyId> args;
+        std::vector<DType> types;
+        for (ClassId a : p.args) {
+          args.push_back(classes_[a].poly);
+          types.push_back(classes_[a].dtype);
+        }
+        Print got;
+        switch (p.kind) {
+          case Kind::map: got = draw.map(p.op, classes_[c].dtype, p.to, args, types); break;
+          case Kind::reduce: got = draw.reduce(p.op, p.bound, args[0], p.result); break;
+          case Kind::contract: got = draw.contract(p.bound, args[0], args[1]); break;
+          default: CHECK(false, "a producer of kind {}", static_cast<int>(p.kind));
+        }
+        ok[c][k] = Draw::same(got, want);
+      }
+    }
+  }
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    std::vector<Producer> kept;
+    for (size_t k = 0; k < ok[c].size(); ++k) {
+      Producer& p = classes_[c].producers[k];
+      // What cannot be evaluated exactly, or never could be drawn, stays as it was given.
+      const bool sure = ok[c][k] && (done == draws || p.term.valid()) && !opaque[c];
+      disputed_ = disputed_ || (p.given && !ok[c][k] && !opaque[c]);
+      if (sure || p.given) kept.push_back(std::move(p));
+      else ++refused_;
+    }
+    classes_[c].producers = std::move(kept);
+  }
+  std::map<std::tuple<uint64_t, Indices, DType>, ClassId> seen;
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    if (opaque[c] || done < draws) continue;
+    auto [it, fresh] = seen.emplace(std::tuple(keys[c], normal_.free(classes_[c].poly), classes_[c].dtype), static_cast<ClassId>(c));
+    if (fresh) continue;
+    joined_[c] = it->second;
+    auto& into = classes_[it->second].producers;
+    for (Producer& p : classes_[c].producers)
+      if (std::find(into.begin(), into.end(), p) == into.end()) into.push_back(p);
+    classes_[it->second].given = classes_[it->second].given || classes_[c].given;
+  }
+}
+
+std::string Values::print(ClassId, const Producer& p) const {
+  if (p.term.valid()) return form_.print(p.term);
+  std::string args;
+  for (ClassId a : p.args) args += (args.empty() ? "" : "; ") + print(a);
+  std::string bound;
+  for (IndexId i : p.bound) bound += (bound.empty() ? "" : " ") + form_.print(i);
+  return fmt::format("{}{}({})", info(p.op).name, bound.empty() ? "" : "{" + bound + "}", args);
+}
+
+}  // namespace cleave::algebra

@@ -1,0 +1,96 @@
+// The value graph: classes of equal values with their producers, closed under taking apart.
+//
+// Every value of the input graph is a class. A class is taken apart along its normal form: products into factors, sums
+// into parts, a sum over indices into contractions of what stands inside (free factors moved in or left out, any subset
+// of its indices opened, several sums opened together when they share a factor), exponentials gathered. Whatever the
+// producers need becomes a class, until nothing new comes: the space is finite. Each producer is then applied to exact
+// random data; one that does not reproduce its class is refused. So normal forms propose and fingerprints decide.
+#pragma once
+
+#include <numeric>
+#include <set>
+
+#include "algebra/fingerprint.hpp"
+
+namespace cleave::algebra {
+
+using ClassId = uint32_t;
+
+struct Producer {
+  Kind kind = Kind::map;
+  graph::Op op = graph::Op::literal;
+  DType to = DType::f32;       // cast
+  std::vector<ClassId> args;
+  Indices bound;
+  uint32_t result = 0;         // moments
+  TermId term;                 // leaf, literal, extent, iota
+  const char* rule = "given";  // for people
+  bool given = false;          // of the input graph
+  bool operator==(const Producer& o) const {
+    return kind == o.kind && op == o.op && to == o.to && args == o.args && bound == o.bound && result == o.result && term == o.term;
+  }
+};
+
+struct ValueClass {
+  PolyId poly;
+  DType dtype;
+  std::vector<Producer> producers;
+  bool given = false;  // a value of the input graph
+};
+
+class Values {
+ public:
+  Values(Normaliser& normal, size_t max_values) : normal_(normal), form_(normal.form()), max_values_(max_values) {}
+
+  ClassId add(TermId term);  // a value of the input graph, with all that it is made of
+  void saturate();
+  // Applies every producer on `draws` draws; refuses those that do not reproduce their class, and joins equal classes.
+  void test(uint64_t seed, int draws);
+
+  const std::vector<ValueClass>& classes() const { return classes_; }
+  ClassId find(ClassId c) const { return joined_.empty() ? c : joined_[c]; }
+  bool saturated() const { return saturated_; }
+  size_t applications() const { return applications_; }
+  size_t refused() const { return refused_; }
+  // An operator of the input graph does not reproduce its own normal form: nothing here may be relied on.
+  bool disputed() const { return disputed_; }
+  std::string print(ClassId c) const { return normal_.print(classes_[c].poly); }
+  std::string print(ClassId c, const Producer& p) const;
+
+ private:
+  ClassId class_of(PolyId poly, DType dtype);
+  ClassId class_of(Monomial m, DType dtype) { return class_of(normal_.single(std::move(m)), dtype); }
+  void propose(ClassId c, Producer p);
+  void map(ClassId c, graph::Op op, std::vector<ClassId> args, const char* rule);
+  void take_apart(ClassId c);
+  void product(ClassId c, const Monomial& m);
+  void atomic(ClassId c, const Factor& f);
+  void open_sum(ClassId c, const Monomial& m, size_t which);
+  void split_body(ClassId c, const Monomial& body, const Indices& bound);
+  void terms(ClassId c, const Poly& p);
+  void open_together(ClassId c, const Poly& p);
+  bool together(const Poly& p) const;
+  bool factorable(const Poly& p, DType dtype) const;
+  std::vector<Monomial> parts_of(const Monomial& m, bool squares_twice) const;
+  // Some part carries all indices of the product: it is no outer product.
+  bool narrow(const Monomial& m) const;
+  Indices fresh(const Indices& bound, Indices taken, std::map<IndexId, IndexId>& by);
+  PolyId one_atom(AtomId a) const;
+  bool is_negative(const Monomial& m) const;
+  int exp_depth(PolyId p);
+
+  Normaliser& normal_;
+  Form& form_;
+  size_t max_values_;
+  std::vector<ValueClass> classes_;
+  std::map<std::pair<PolyId, DType>, ClassId> by_poly_;
+  std::unordered_map<TermId, ClassId> by_term_;
+  std::vector<ClassId> joined_;
+  std::set<uint32_t> reduced_labels_;
+  std::map<PolyId, int> depth_;
+  size_t next_ = 0;
+  bool saturated_ = false, disputed_ = false;
+  size_t applications_ = 0, refused_ = 0;
+};
+
+}  // namespace cleave::algebra
