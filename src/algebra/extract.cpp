@@ -150,7 +150,7 @@ std::vector<Choice> Extractor::run(const std::vector<ClassId>& roots) {
         c.cost = 0;
         for (const auto& pick : c.picks) c.cost += costs_.at(pick);
       }
-      std::stable_sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.cost < b.cost; });
+      std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return std::tie(a.cost, a.picks) < std::tie(b.cost, b.picks); });
       if (all.size() > options_.keep) all.resize(options_.keep);
     }
     by_scenario.push_back(std::move(all));

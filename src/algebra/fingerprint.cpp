@@ -536,6 +536,16 @@ bool Draw::same(const Print& a, const Print& b) {
   return true;
 }
 
+bool Draw::has_root(AtomId a) {
+  const Print& p = of(a);
+  for (int l = 0; l <= top(); ++l)
+    for (uint64_t v : p.levels[static_cast<size_t>(l)]) {
+      const uint64_t r = tower_.root(l, v);
+      if (tower_.mul(l, r, r) != v) return false;
+    }
+  return true;
+}
+
 uint64_t Draw::key(const Print& p) const {
   uint64_t h = 0x6b6579;
   for (IndexId i : p.free) h = mix(h, i.index);

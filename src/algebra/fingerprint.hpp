@@ -33,6 +33,8 @@ class Draw {
 
   // Equal at every level that both have, the top one included.
   static bool same(const Print& a, const Print& b);
+  // Every element has a square root, so that sqrt(x)^2 = x holds for this value in this draw.
+  bool has_root(AtomId a);
   // A key for finding equal prints.
   uint64_t key(const Print& p) const;
   // A division by zero or an empty row came up: the draw says nothing.

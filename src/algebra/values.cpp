@@ -502,16 +502,28 @@ void Values::test(uint64_t seed, int draws) {
   joined_.resize(classes_.size());
   std::iota(joined_.begin(), joined_.end(), 0u);
   std::vector<uint64_t> keys(classes_.size(), 0x636c61);
-  int done = 0;
-  for (int attempt = 0; attempt < 20 + draws && done < draws; ++attempt) {
+  // Values under roots should have roots; after many attempts without that, sqrt(x)^2 = x may go unproved.
+  std::set<AtomId> rooted;
+  for (const ValueClass& v : classes_)
+    for (const Monomial& m : normal_.at(v.poly))
+      for (const Factor& f : m.factors)
+        if (!f.power.integer()) rooted.insert(f.atom);
+  int done = 0, rejected = 0;
+  for (int attempt = 0; rejected < 300 && done < draws; ++attempt) {
     const Tower tower(std::min(6, depth + 1), mix(seed, static_cast<uint64_t>(attempt)));
     std::vector<int64_t> extents;
     for (uint32_t l = 0; l < form_.label_count(); ++l)
       extents.push_back(!reduced_labels_.contains(l) && copies[l] <= 1 ? 1 : 3 + 2 * ((l + static_cast<uint32_t>(attempt)) % 2));
     Draw draw(normal_, tower, mix(seed, 0x1000 + static_cast<uint64_t>(attempt)), std::move(extents));
-    // An empty row shows in the values of the input graph alone; the last attempts take what they get.
+    if (rejected < 200 && !std::all_of(rooted.begin(), rooted.end(), [&](AtomId a) { return draw.has_root(a); })) {
+      ++rejected;
+      continue;
+    }
     for (size_t c = 0; c < classes_.size(); ++c) draw.of(classes_[c].poly);
-    if (draw.unlucky() && attempt < 20) continue;
+    if (draw.unlucky()) {  // a division by zero, as of a row that is masked wholly
+      ++rejected;
+      continue;
+    }
     ++done;
     for (size_t c = 0; c < classes_.size(); ++c) {
       const Print& want = draw.of(classes_[c].poly);
