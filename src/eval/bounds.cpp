@@ -29,7 +29,8 @@ struct BoundRules {
     const Tensor& r = values[0];
     const size_t arity = in.size();
     Extents strides[3];
-    for (size_t k = 0; k < 3; ++k) strides[k] = k < arity ? broadcast_strides(site.in[k], site.out[0]) : Extents(site.out[0].size(), 0);
+    for (size_t k = 0; k < 3; ++k)
+      strides[k] = k < arity ? broadcast_strides(site.in[k], site.out[0]) : Extents(site.out[0].size(), 0);
     Bound out(index(r.elements()));
     const bool reals = fn == Fn::where ? x(1).real() : x(0).real();
     const Precision precision(reals ? x(fn == Fn::where ? 1 : 0).dtype : DType::f64);
@@ -49,7 +50,8 @@ struct BoundRules {
         } else if (reals) {
           double v[3];
           for (size_t k = 0; k < arity; ++k) v[k] = x(k).reals[p[k]];
-          out[next] = bound_of(fn, std::span<const double>(v, arity), std::span<const double>(errors, arity), r.at(static_cast<int64_t>(next)), precision);
+          out[next] = bound_of(fn, std::span<const double>(v, arity), std::span<const double>(errors, arity),
+                               r.at(static_cast<int64_t>(next)), precision);
         } else {
           int64_t v[3];
           for (size_t k = 0; k < arity; ++k) v[k] = x(k).ints[p[k]];
@@ -68,7 +70,8 @@ struct BoundRules {
       if (b == kUnknown) continue;
       if (!x().real()) {
         // Exact, but a 16-bit result may have been rounded twice on the way.
-        if (r.real() && r.reals[i] != static_cast<double>(x().ints[i])) out[i] = 2 * unit_roundoff(r.dtype) * std::fabs(r.reals[i]);
+        if (r.real() && r.reals[i] != static_cast<double>(x().ints[i]))
+          out[i] = 2 * unit_roundoff(r.dtype) * std::fabs(r.reals[i]);
         continue;
       }
       const double v = x().reals[i];
@@ -78,12 +81,15 @@ struct BoundRules {
           out[i] = std::max(apart(round_to(r.dtype, v - b), r.reals[i]), apart(round_to(r.dtype, v + b), r.reals[i]));
           continue;
         }
-        double spread = std::max(apart(round_to(r.dtype, v - b), r.reals[i]), apart(round_to(r.dtype, v + b), r.reals[i]));
-        if (p.storage_unit > 0 && x().dtype == DType::f64 && r.reals[i] != v) spread += 2 * p.storage_unit * std::fabs(r.reals[i]) + 2 * p.storage_least;
+        double spread =
+            std::max(apart(round_to(r.dtype, v - b), r.reals[i]), apart(round_to(r.dtype, v + b), r.reals[i]));
+        if (p.storage_unit > 0 && x().dtype == DType::f64 && r.reals[i] != v)
+          spread += 2 * p.storage_unit * std::fabs(r.reals[i]) + 2 * p.storage_least;
         if (r.reals[i] != 0 && std::fabs(r.reals[i]) - spread < p.tiny) spread += p.tiny;
         out[i] = spread;
       } else if (b > 0) {
-        const bool steady = real_to_integer(r.dtype, v - b) == r.ints[i] && real_to_integer(r.dtype, v + b) == r.ints[i];
+        const bool steady =
+            real_to_integer(r.dtype, v - b) == r.ints[i] && real_to_integer(r.dtype, v + b) == r.ints[i];
         out[i] = steady && (r.dtype != DType::boolean || std::fabs(v) > b) ? 0 : kUnknown;
       }
     }
@@ -96,7 +102,9 @@ struct BoundRules {
     const auto spec = graph::parse_contract_spec(site.node.attributes.get<std::string>("spec")).value();
     const ContractPlan plan(spec, site.in[0], site.in[1], site.out[0]);
     const Tensor& r = values[0];
-    auto multiply = [&](const Bound& a, const Bound& b) { return plan.run(std::span<const double>(a), std::span<const double>(b)); };
+    auto multiply = [&](const Bound& a, const Bound& b) {
+      return plan.run(std::span<const double>(a), std::span<const double>(b));
+    };
     // For each result, does any entry of an operand that it reads have the flag?
     auto any = [&](auto flag) {
       Bound a(e(0).size()), b(e(1).size());
@@ -136,15 +144,20 @@ struct BoundRules {
       double spread = p.accumulated(n) * magnitudes[i];
       if (inexact) spread += std::max(0.0, magnitudes[i] - exact[i]) + n * 0x1p-50 * magnitudes[i];
       if (magnitudes[i] > 0) spread += n * p.tiny;  // products may underflow
-      out[i] = magnitudes[i] > p.compute_largest ? kUnknown : p.settle(r.reals[i], std::isfinite(r.reals[i]) ? spread : 0, 0, 0, magnitudes[i] == 0);
+      out[i] = magnitudes[i] > p.compute_largest
+                   ? kUnknown
+                   : p.settle(r.reals[i], std::isfinite(r.reals[i]) ? spread : 0, 0, 0, magnitudes[i] == 0);
     }
     if (special) {
       const Bound nan = any([&](size_t k, size_t i) { return std::isnan(x(k).reals[i]) && e(k)[i] == 0; });
       const Bound unknown = any([&](size_t k, size_t i) { return e(k)[i] == kUnknown; });
-      const Bound doubtful = any([&](size_t k, size_t i) { return e(k)[i] > 0 && !(std::fabs(x(k).reals[i]) > e(k)[i]); });
+      const Bound doubtful =
+          any([&](size_t k, size_t i) { return e(k)[i] > 0 && !(std::fabs(x(k).reals[i]) > e(k)[i]); });
       for (size_t i = 0; i < out.size(); ++i) {
-        if (nan[i] > 0) out[i] = 0;
-        else if (unknown[i] > 0 || (!std::isfinite(r.reals[i]) && doubtful[i] > 0)) out[i] = kUnknown;
+        if (nan[i] > 0)
+          out[i] = 0;
+        else if (unknown[i] > 0 || (!std::isfinite(r.reals[i]) && doubtful[i] > 0))
+          out[i] = kUnknown;
       }
     }
     return out;
@@ -171,8 +184,10 @@ struct BoundRules {
     });
     const Precision p(r.dtype);
     for (size_t o = 0; o < out.size(); ++o) {
-      if (unknown[o]) out[o] = kUnknown;
-      else if (!std::isnan(r.reals[o])) out[o] = p.settle(r.reals[o], std::max(apart(low[o], r.reals[o]), apart(high[o], r.reals[o])), 0, 0, true);
+      if (unknown[o])
+        out[o] = kUnknown;
+      else if (!std::isnan(r.reals[o]))
+        out[o] = p.settle(r.reals[o], std::max(apart(low[o], r.reals[o]), apart(high[o], r.reals[o])), 0, 0, true);
     }
     return out;
   }
@@ -184,8 +199,10 @@ struct BoundRules {
       const bool settles = site.node.op == Op::any || site.node.op == Op::all;
       std::vector<bool> settled(out.size());
       for_each_reduced(site.in[0], site.reduced(), [&](size_t o, size_t i) {
-        if (e()[i] > 0) out[o] = kUnknown;
-        else if (settles && (x().ints[i] != 0) == (site.node.op == Op::any)) settled[o] = true;
+        if (e()[i] > 0)
+          out[o] = kUnknown;
+        else if (settles && (x().ints[i] != 0) == (site.node.op == Op::any))
+          settled[o] = true;
       });
       for (size_t o = 0; o < out.size(); ++o)
         if (settled[o]) out[o] = 0;
@@ -240,9 +257,13 @@ struct BoundRules {
     for (size_t o = 0; o < spread.size(); ++o) {
       const double n = sums[o].terms;
       if (n == 0) continue;
-      if (sums[o].unknown || mean[o] == kUnknown || high[o] > p.compute_largest) spread[o] = kUnknown;
-      else if (!std::isfinite(variance.reals[o])) spread[o] = 0;
-      else if (high[o] > 0) spread[o] = p.settle(variance.reals[o], (high[o] - low[o] + p.accumulated(2 * n + 4) * high[o]) / n, 2, 0, false);
+      if (sums[o].unknown || mean[o] == kUnknown || high[o] > p.compute_largest)
+        spread[o] = kUnknown;
+      else if (!std::isfinite(variance.reals[o]))
+        spread[o] = 0;
+      else if (high[o] > 0)
+        spread[o] =
+            p.settle(variance.reals[o], (high[o] - low[o] + p.accumulated(2 * n + 4) * high[o]) / n, 2, 0, false);
     }
     return {out, spread};
   }
@@ -271,7 +292,8 @@ struct BoundRules {
     const Tensor& r = values[0];
     Bound out = none();
     const Lanes lanes(site.in[0], site.axis());
-    const bool exclusive = site.node.attributes.get_or("exclusive", false), reverse = site.node.attributes.get_or("reverse", false);
+    const bool exclusive = site.node.attributes.get_or("exclusive", false),
+               reverse = site.node.attributes.get_or("reverse", false);
     const Precision p(r.real() ? r.dtype : DType::f64, likely);
     for (int64_t o = 0; o < lanes.outer; ++o)
       for (int64_t i = 0; i < lanes.inner; ++i) {
@@ -290,11 +312,16 @@ struct BoundRules {
             high = std::max(high, x().reals[at] + e()[at]);
           };
           if (!exclusive) take();
-          if (!r.real()) out[at] = unknown ? kUnknown : 0;
-          else if (site.node.op == Op::cumsum) out[at] = sum.settle(r.reals[at], p);
-          else if (site.node.op == Op::cumprod) out[at] = product.settle(r.reals[at], p);
-          else if (unknown) out[at] = kUnknown;
-          else if (!std::isnan(r.reals[at])) out[at] = p.settle(r.reals[at], std::max(apart(low, r.reals[at]), apart(high, r.reals[at])), 0, 0, true);
+          if (!r.real())
+            out[at] = unknown ? kUnknown : 0;
+          else if (site.node.op == Op::cumsum)
+            out[at] = sum.settle(r.reals[at], p);
+          else if (site.node.op == Op::cumprod)
+            out[at] = product.settle(r.reals[at], p);
+          else if (unknown)
+            out[at] = kUnknown;
+          else if (!std::isnan(r.reals[at]))
+            out[at] = p.settle(r.reals[at], std::max(apart(low, r.reals[at]), apart(high, r.reals[at])), 0, 0, true);
           if (exclusive) take();
         }
       }
@@ -339,8 +366,10 @@ struct BoundRules {
         for (int64_t k = 0; k < lanes.n; ++k) {
           const size_t at = index(lanes.at(o, k, i));
           if (e()[at] == kUnknown) out[to] = kUnknown;
-          if (at == best || (e()[at] == 0 && e()[best] == 0) || std::isnan(x().at(static_cast<int64_t>(best)))) continue;
-          if (!(sign * (x().at(static_cast<int64_t>(best)) - x().at(static_cast<int64_t>(at))) > e()[at] + e()[best])) out[to] = kUnknown;
+          if (at == best || (e()[at] == 0 && e()[best] == 0) || std::isnan(x().at(static_cast<int64_t>(best))))
+            continue;
+          if (!(sign * (x().at(static_cast<int64_t>(best)) - x().at(static_cast<int64_t>(at))) > e()[at] + e()[best]))
+            out[to] = kUnknown;
         }
       }
     return {out};
@@ -366,9 +395,12 @@ struct BoundRules {
 
 }  // namespace
 
-Result<std::vector<Bounded>> evaluate_with_bounds(const graph::Graph& original, std::span<const Tensor> inputs, const BoundOptions& options) {
+Result<std::vector<Bounded>> evaluate_with_bounds(const graph::Graph& original, std::span<const Tensor> inputs,
+                                                  const BoundOptions& options) {
   const graph::Graph graph = graph::expand_to_primitives(original);
-  if (auto bad = check_request(graph, inputs, {.max_elements = options.max_elements, .max_steps = options.max_steps}); !bad.empty()) return bad;
+  if (auto bad = check_request(graph, inputs, {.max_elements = options.max_elements, .max_steps = options.max_steps});
+      !bad.empty())
+    return bad;
   // What is in memory is rounded; a denormal may be read as 0.
   auto leaf = [](const Tensor& t) {
     Bounded b{t, Bound(static_cast<size_t>(t.elements()), 0.0)};

@@ -2,11 +2,12 @@
 //
 // The bound holds for any implementation of the same arithmetic that computes f32, f16 and bf16 graphs in f32 (f64
 // graphs in f64) with functions good to a few ulp, sums in any order and tree, may keep or store 16-bit intermediates,
-// may flush denormals, and may scale exponents by log2 e first. So a test says |got - value| <= bound element by element.
+// may flush denormals, and may scale exponents by log2 e first. So a test says |got - value| <= bound element by
+// element.
 //
 // An infinite bound means "unknown": the element hangs on a discontinuous function (floor, a comparison, argmax, a cast
-// to an integer, the edge of overflow) whose operand is not known on which side it lies. A bound of 0 means exactly this
-// value; infinities and NaN have 0 or an infinite bound.
+// to an integer, the edge of overflow) whose operand is not known on which side it lies. A bound of 0 means exactly
+// this value; infinities and NaN have 0 or an infinite bound.
 #pragma once
 
 #include <span>

@@ -25,14 +25,15 @@ constexpr int64_t kColumns = 256, kDepth = 32;
 
 // c[m][n] += a[m][k] * b[k][n], all dense. Each c is summed in the order of k.
 template <class T>
-inline __attribute__((always_inline)) void multiply_body(const T* a, const T* b, T* c, int64_t m, int64_t n, int64_t k) {
+inline __attribute__((always_inline)) void multiply_body(const T* a, const T* b, T* c, int64_t m, int64_t n,
+                                                         int64_t k) {
   for (int64_t j0 = 0; j0 < n; j0 += kColumns) {
     const int64_t width = std::min(kColumns, n - j0);
     for (int64_t k0 = 0; k0 < k; k0 += kDepth) {
       const int64_t depth = std::min(kDepth, k - k0);
       int64_t i = 0;
       for (; i + 4 <= m; i += 4) {
-        T *__restrict c0 = c + i * n + j0, *__restrict c1 = c0 + n, *__restrict c2 = c1 + n, *__restrict c3 = c2 + n;
+        T* __restrict c0 = c + i * n + j0, * __restrict c1 = c0 + n, * __restrict c2 = c1 + n, * __restrict c3 = c2 + n;
         const T* left = a + i * k + k0;
         for (int64_t p = 0; p < depth; ++p) {
           const T* __restrict right = b + (k0 + p) * n + j0;
@@ -85,8 +86,10 @@ ContractPlan::ContractPlan(const graph::ContractSpec& spec, const Extents& a, co
       const std::string& n = spec.operands[side][i];
       const int64_t e = (side ? b : a)[i];
       auto [it, fresh] = extent.emplace(n, e);
-      if (fresh) order.push_back(n);
-      else if (it->second == 1) it->second = e;
+      if (fresh)
+        order.push_back(n);
+      else if (it->second == 1)
+        it->second = e;
     }
   const Extents strides[3] = {dense_strides(a), dense_strides(b), dense_strides(out)};
   // An index that an operand repeats walks its diagonal.
@@ -104,10 +107,14 @@ ContractPlan::ContractPlan(const graph::ContractSpec& spec, const Extents& a, co
     const bool kept = std::find(spec.result.begin(), spec.result.end(), n) != spec.result.end();
     if (!kept) {
       terms_ *= static_cast<double>(x.extent);
-      if (x.extent == 0) empty_sum_ = true;
-      else if (x.b == 0) a_alone_.push_back({x.extent, x.a});
-      else if (x.a == 0) b_alone_.push_back({x.extent, x.b});
-      else summed_.push_back(x);
+      if (x.extent == 0)
+        empty_sum_ = true;
+      else if (x.b == 0)
+        a_alone_.push_back({x.extent, x.a});
+      else if (x.a == 0)
+        b_alone_.push_back({x.extent, x.b});
+      else
+        summed_.push_back(x);
     } else if (x.a && x.b) {
       batch_.push_back(x);
     } else if (x.a) {
@@ -184,10 +191,14 @@ std::vector<T> ContractPlan::run_as(std::span<const T> a, std::span<const T> b) 
   auto in_left = [&](const Index& x) { return swapped ? x.b : x.a; };
   auto in_right = [&](const Index& x) { return swapped ? x.a : x.b; };
   Extents le, ls, re, rs, oe, os, be, bl, br, bo;
-  for (const Index& x : left) le.push_back(x.extent), ls.push_back(in_left(x)), oe.push_back(x.extent), os.push_back(x.out);
-  for (const Index& x : summed_) le.push_back(x.extent), ls.push_back(in_left(x)), re.push_back(x.extent), rs.push_back(in_right(x));
-  for (const Index& x : right) re.push_back(x.extent), rs.push_back(in_right(x)), oe.push_back(x.extent), os.push_back(x.out);
-  for (const Index& x : batch_) be.push_back(x.extent), bl.push_back(in_left(x)), br.push_back(in_right(x)), bo.push_back(x.out);
+  for (const Index& x : left)
+    le.push_back(x.extent), ls.push_back(in_left(x)), oe.push_back(x.extent), os.push_back(x.out);
+  for (const Index& x : summed_)
+    le.push_back(x.extent), ls.push_back(in_left(x)), re.push_back(x.extent), rs.push_back(in_right(x));
+  for (const Index& x : right)
+    re.push_back(x.extent), rs.push_back(in_right(x)), oe.push_back(x.extent), os.push_back(x.out);
+  for (const Index& x : batch_)
+    be.push_back(x.extent), bl.push_back(in_left(x)), br.push_back(in_right(x)), bo.push_back(x.out);
   const int64_t m = count(left), n = count(right), k = count(summed_);
 
   std::vector<T> l, r, c(static_cast<size_t>(m * n));
@@ -199,18 +210,23 @@ std::vector<T> ContractPlan::run_as(std::span<const T> a, std::span<const T> b) 
       multiply(l.data(), r.data(), c.data(), m, n, k);
       size_t next = 0;
       for_each_run<1>(oe, {os}, [&](auto to, auto step, int64_t width) {
-        for (int64_t j = 0; j < width; ++j) out[static_cast<size_t>(at[2] + i * by[2] + to[0] + j * step[0])] = c[next++];
+        for (int64_t j = 0; j < width; ++j)
+          out[static_cast<size_t>(at[2] + i * by[2] + to[0] + j * step[0])] = c[next++];
       });
     }
   });
   return out;
 }
 
-std::vector<double> ContractPlan::run(std::span<const double> a, std::span<const double> b) const { return run_as<double>(a, b); }
+std::vector<double> ContractPlan::run(std::span<const double> a, std::span<const double> b) const {
+  return run_as<double>(a, b);
+}
 
 std::vector<int64_t> ContractPlan::run(std::span<const int64_t> a, std::span<const int64_t> b) const {
   // Unsigned arithmetic wraps; signed would be undefined.
-  auto bits = [](std::span<const int64_t> x) { return std::span(reinterpret_cast<const uint64_t*>(x.data()), x.size()); };
+  auto bits = [](std::span<const int64_t> x) {
+    return std::span(reinterpret_cast<const uint64_t*>(x.data()), x.size());
+  };
   const std::vector<uint64_t> r = run_as<uint64_t>(bits(a), bits(b));
   return {r.begin(), r.end()};
 }

@@ -54,8 +54,10 @@ void ProductBound::add(double x, double e) {
   high *= a + e;
   magnitude *= a;
   largest *= std::max(1.0, a + e);
-  if (a > e) smallest *= std::min(1.0, a - e);
-  else if (e > 0) smallest = 0;
+  if (a > e)
+    smallest *= std::min(1.0, a - e);
+  else if (e > 0)
+    smallest = 0;
 }
 
 double ProductBound::settle(double value, const Precision& p) const {
@@ -111,7 +113,8 @@ FnError error_of(Fn fn, std::span<const double> x, double value) {
     case Fn::floordiv:
     case Fn::where: return {0, 0, true};
     case Fn::mod: return {2, 2 * std::fabs(x[1]), false};
-    case Fn::pow: return {8 + (x[0] != 0 && std::isfinite(x[1] * std::log(a)) ? 4 * std::fabs(x[1] * std::log(a)) : 0), 0, false};
+    case Fn::pow:
+      return {8 + (x[0] != 0 && std::isfinite(x[1] * std::log(a)) ? 4 * std::fabs(x[1] * std::log(a)) : 0), 0, false};
     // The argument may be scaled (by log2 e) before the function proper: one rounding of it.
     case Fn::exp:
     case Fn::exp2: return {6, 2 * a * v, false};
@@ -221,7 +224,8 @@ double bound_of(Fn fn, std::span<const double> x, std::span<const double> e, dou
       constexpr double kPi = 3.14159265358979323846;
       // Without a pole in reach, which is also as near as argument reduction can tell.
       const double reach = e[0] + 4 * p.unit * (1 + std::fabs(x[0]));
-      if (std::isfinite(x[0]) && std::floor((x[0] - reach) / kPi + 0.5) != std::floor((x[0] + reach) / kPi + 0.5)) return kUnknown;
+      if (std::isfinite(x[0]) && std::floor((x[0] - reach) / kPi + 0.5) != std::floor((x[0] + reach) / kPi + 0.5))
+        return kUnknown;
       return settle(corner_spread(fn, x, e, value));
     }
     case Fn::silu:
@@ -246,7 +250,8 @@ double bound_of(Fn fn, std::span<const double> x, std::span<const double> e, dou
     case Fn::floordiv:
     case Fn::mod: {
       const double q = x[0] / x[1];
-      if (e[0] == 0 && e[1] == 0 && (!std::isfinite(q) || std::fmod(x[0], x[1]) == 0)) return std::isfinite(value) ? settle(0) : 0;
+      if (e[0] == 0 && e[1] == 0 && (!std::isfinite(q) || std::fmod(x[0], x[1]) == 0))
+        return std::isfinite(value) ? settle(0) : 0;
       if (!std::isfinite(q) || straddles_zero(x[1], e[1])) return kUnknown;
       double low = q, high = q;
       for (const double a : {x[0] - e[0], x[0] + e[0]})

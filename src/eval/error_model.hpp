@@ -21,7 +21,7 @@ struct Precision {
   double tiny;           // the smallest normal number of the computing type: below it results may be 0
   double largest;        // of the storage type
   double compute_largest;
-  bool likely;           // sums grow with sqrt(n), not n
+  bool likely;  // sums grow with sqrt(n), not n
   explicit Precision(DType dtype, bool likely = false);
 
   // n roundings one after the other, relative: n u / (1 - n u), doubled where that makes no sense any more.
@@ -53,8 +53,10 @@ struct SumBound {
 
   void add(double x, double e) {
     terms += 1;
-    if (e == kUnknown) unknown = true;
-    else errors += e;
+    if (e == kUnknown)
+      unknown = true;
+    else
+      errors += e;
     if (std::isfinite(x)) magnitudes += std::fabs(x) + e;
   }
   double settle(double value, const Precision& precision) const;
@@ -62,8 +64,8 @@ struct SumBound {
 
 // Collects the factors of one product.
 struct ProductBound {
-  double high = 1, magnitude = 1;     // products of |x| + e and of |x|
-  double largest = 1, smallest = 1;   // what a partial product can reach
+  double high = 1, magnitude = 1;    // products of |x| + e and of |x|
+  double largest = 1, smallest = 1;  // what a partial product can reach
   double factors = 0;
   bool unknown = false;
 

@@ -42,11 +42,16 @@ Diagnostics check_request(const Graph& graph, std::span<const Tensor> inputs, co
     const Tensor& t = inputs[i];
     const std::string& name = graph.value(leaves[i]).name;
     if (t.dtype != graph.type(leaves[i]).dtype)
-      out.push_back(diagnose(Code::bad_dtype, name, fmt::format("is {}, {} was given", cleave::name(graph.type(leaves[i]).dtype), cleave::name(t.dtype))));
+      out.push_back(diagnose(
+          Code::bad_dtype, name,
+          fmt::format("is {}, {} was given", cleave::name(graph.type(leaves[i]).dtype), cleave::name(t.dtype))));
     if (t.extents != graph.extents(leaves[i]))
-      out.push_back(diagnose(Code::bad_shape, name, fmt::format("is [{}], [{}] was given", fmt::join(graph.extents(leaves[i]), ", "), fmt::join(t.extents, ", "))));
+      out.push_back(diagnose(Code::bad_shape, name,
+                             fmt::format("is [{}], [{}] was given", fmt::join(graph.extents(leaves[i]), ", "),
+                                         fmt::join(t.extents, ", "))));
     else if (t.elements() != product(t.extents))
-      out.push_back(diagnose(Code::bad_shape, name, fmt::format("has {} elements, {} were given", product(t.extents), t.elements())));
+      out.push_back(diagnose(Code::bad_shape, name,
+                             fmt::format("has {} elements, {} were given", product(t.extents), t.elements())));
   }
   // Extents are at most kMaxElements each, so their products are first formed as doubles.
   double elements = 0, steps = 0;
@@ -56,21 +61,24 @@ Diagnostics check_request(const Graph& graph, std::span<const Tensor> inputs, co
     elements += n;
   }
   if (elements > static_cast<double>(options.max_elements)) {
-    out.push_back(diagnose(Code::extent_too_large, graph.name(), static_cast<int64_t>(std::min(elements, 0x1p62)), options.max_elements));
+    out.push_back(diagnose(Code::extent_too_large, graph.name(), static_cast<int64_t>(std::min(elements, 0x1p62)),
+                           options.max_elements));
     return out;
   }
   for (graph::NodeId id : graph.node_ids()) {
     if (!out.empty()) return out;
     steps += work_of(Site(graph, graph.node(id)));
   }
-  if (steps > options.max_steps) out.push_back(diagnose(Code::graph_too_large, options.max_steps, "steps of evaluation"));
+  if (steps > options.max_steps)
+    out.push_back(diagnose(Code::graph_too_large, options.max_steps, "steps of evaluation"));
   return out;
 }
 
 namespace {
 
 template <class Keep>
-Result<std::vector<Tensor>> run(const Graph& original, std::span<const Tensor> inputs, const EvalOptions& options, Keep keep) {
+Result<std::vector<Tensor>> run(const Graph& original, std::span<const Tensor> inputs, const EvalOptions& options,
+                                Keep keep) {
   const Graph graph = graph::expand_to_primitives(original);
   if (auto bad = check_request(graph, inputs, options); !bad.empty()) return bad;
   const bool round = options.round_to_storage;
@@ -99,19 +107,23 @@ Result<std::vector<Tensor>> in_leaf_order(const Graph& graph, const std::map<std
   Diagnostics missing;
   for (graph::ValueId v : given_leaves(graph)) {
     auto it = inputs.find(graph.value(v).name);
-    if (it == inputs.end()) missing.push_back(diagnose(Code::undefined_name, graph.value(v).name));
-    else ordered.push_back(it->second);
+    if (it == inputs.end())
+      missing.push_back(diagnose(Code::undefined_name, graph.value(v).name));
+    else
+      ordered.push_back(it->second);
   }
   if (!missing.empty()) return missing;
   return ordered;
 }
 
-Result<std::vector<Tensor>> evaluate(const Graph& graph, const std::map<std::string, Tensor>& inputs, const EvalOptions& options) {
+Result<std::vector<Tensor>> evaluate(const Graph& graph, const std::map<std::string, Tensor>& inputs,
+                                     const EvalOptions& options) {
   TRY_ASSIGN(const std::vector<Tensor> ordered, in_leaf_order(graph, inputs));
   return evaluate(graph, ordered, options);
 }
 
-Result<std::map<std::string, Tensor>> evaluate_named_values(const Graph& graph, std::span<const Tensor> inputs, const EvalOptions& options) {
+Result<std::map<std::string, Tensor>> evaluate_named_values(const Graph& graph, std::span<const Tensor> inputs,
+                                                            const EvalOptions& options) {
   std::map<std::string, Tensor> named;
   auto keep = [&](const Graph& g, graph::ValueId v, const Tensor& t) {
     if (!g.value(v).name.empty()) named.emplace(g.value(v).name, t);

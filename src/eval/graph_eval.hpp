@@ -2,8 +2,8 @@
 //
 // Two ways to round: by default every value keeps the digits of a double, except where the graph itself rounds (an
 // explicit cast, a literal, a constant); with round_to_storage each value is rounded to its dtype, as an unfused
-// implementation that stores every intermediate would. Integers always wrap. docs/graph.md says what the operators mean;
-// composites are evaluated by their expansion (graph/expand.cpp).
+// implementation that stores every intermediate would. Integers always wrap. docs/graph.md says what the operators
+// mean; composites are evaluated by their expansion (graph/expand.cpp).
 #pragma once
 
 #include <map>
@@ -28,7 +28,8 @@ std::vector<graph::ValueId> given_leaves(const graph::Graph& graph);
 
 // The outputs in order. All dimensions must be bound (graph::bind). Errors: inputs that are missing or of another
 // dtype or shape, unbound dimensions, more elements or steps than allowed.
-Result<std::vector<Tensor>> evaluate(const graph::Graph& graph, std::span<const Tensor> inputs, const EvalOptions& options = {});
+Result<std::vector<Tensor>> evaluate(const graph::Graph& graph, std::span<const Tensor> inputs,
+                                     const EvalOptions& options = {});
 Result<std::vector<Tensor>> evaluate(const graph::Graph& graph, const std::map<std::string, Tensor>& inputs,
                                      const EvalOptions& options = {});
 

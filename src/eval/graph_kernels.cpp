@@ -34,7 +34,8 @@ int64_t Site::axis() const {
 std::vector<bool> Site::reduced() const {
   std::vector<bool> r(in[0].size(), false);
   for (int64_t a : graph::reduced_axes(node, in[0].size()))
-    if (a >= 0 && a < static_cast<int64_t>(r.size())) r[static_cast<size_t>(a)] = true;  // a scalar's axes 0 and -1 are none
+    if (a >= 0 && a < static_cast<int64_t>(r.size()))
+      r[static_cast<size_t>(a)] = true;  // a scalar's axes 0 and -1 are none
   return r;
 }
 
@@ -64,8 +65,8 @@ void map1(std::vector<Out>& out, const Extents& extents, const std::vector<A>& a
   });
 }
 template <class Out, class A, class F>
-void map2(std::vector<Out>& out, const Extents& extents, const std::vector<A>& a, const Extents& ae, const std::vector<A>& b,
-          const Extents& be, F f) {
+void map2(std::vector<Out>& out, const Extents& extents, const std::vector<A>& a, const Extents& ae,
+          const std::vector<A>& b, const Extents& be, F f) {
   const Extents as = broadcast_strides(ae, extents), bs = broadcast_strides(be, extents);
   size_t next = 0;
   for_each_run<2>(extents, {as, bs}, [&](auto at, auto by, int64_t count) {
@@ -74,9 +75,10 @@ void map2(std::vector<Out>& out, const Extents& extents, const std::vector<A>& a
   });
 }
 template <class Out, class A, class B, class F>
-void map3(std::vector<Out>& out, const Extents& extents, const std::vector<A>& a, const Extents& ae, const std::vector<B>& b,
-          const Extents& be, const std::vector<B>& c, const Extents& ce, F f) {
-  const Extents as = broadcast_strides(ae, extents), bs = broadcast_strides(be, extents), cs = broadcast_strides(ce, extents);
+void map3(std::vector<Out>& out, const Extents& extents, const std::vector<A>& a, const Extents& ae,
+          const std::vector<B>& b, const Extents& be, const std::vector<B>& c, const Extents& ce, F f) {
+  const Extents as = broadcast_strides(ae, extents), bs = broadcast_strides(be, extents),
+                cs = broadcast_strides(ce, extents);
   size_t next = 0;
   for_each_run<3>(extents, {as, bs, cs}, [&](auto at, auto by, int64_t count) {
     for (int64_t i = 0; i < count; ++i)
@@ -120,7 +122,8 @@ void map_reals(Fn fn, std::vector<Out>& out, const Extents& extents, std::span<c
   }
 }
 
-void map_integers(Fn fn, DType to, std::vector<int64_t>& out, const Extents& extents, std::span<const Tensor* const> in) {
+void map_integers(Fn fn, DType to, std::vector<int64_t>& out, const Extents& extents,
+                  std::span<const Tensor* const> in) {
   const auto& a = *in[0];
   switch (info(fn).arity) {
     case 1:
@@ -162,10 +165,14 @@ Tensor apply_elementwise(Fn fn, std::span<const Tensor* const> in, DType dtype, 
 Tensor apply_cast(const Tensor& x, DType to) {
   Tensor out = zeros(to, x.extents);
   for (size_t i = 0; i < static_cast<size_t>(x.elements()); ++i) {
-    if (x.real() && out.real()) out.reals[i] = round_to(to, x.reals[i]);
-    else if (x.real()) out.ints[i] = real_to_integer(to, x.reals[i]);
-    else if (out.real()) out.reals[i] = round_to(to, static_cast<double>(x.ints[i]));
-    else out.ints[i] = wrap_to(to, x.ints[i]);
+    if (x.real() && out.real())
+      out.reals[i] = round_to(to, x.reals[i]);
+    else if (x.real())
+      out.ints[i] = real_to_integer(to, x.reals[i]);
+    else if (out.real())
+      out.reals[i] = round_to(to, static_cast<double>(x.ints[i]));
+    else
+      out.ints[i] = wrap_to(to, x.ints[i]);
   }
   return out;
 }
@@ -186,10 +193,18 @@ std::vector<Tensor> apply_reduce(const Site& site, const Tensor& x) {
       for (int64_t& v : out.ints) v = wrap_to(out.dtype, v);
     };
     switch (op) {
-      case Op::sum: fold(0, [](int64_t a, int64_t b) { return wrapping(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }); break;
-      case Op::prod: fold(1, [](int64_t a, int64_t b) { return wrapping(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }); break;
-      case Op::amax: fold(x.dtype == DType::boolean ? 0 : least, [](int64_t a, int64_t b) { return std::max(a, b); }); break;
-      case Op::amin: fold(x.dtype == DType::boolean ? 1 : most, [](int64_t a, int64_t b) { return std::min(a, b); }); break;
+      case Op::sum:
+        fold(0, [](int64_t a, int64_t b) { return wrapping(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); });
+        break;
+      case Op::prod:
+        fold(1, [](int64_t a, int64_t b) { return wrapping(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); });
+        break;
+      case Op::amax:
+        fold(x.dtype == DType::boolean ? 0 : least, [](int64_t a, int64_t b) { return std::max(a, b); });
+        break;
+      case Op::amin:
+        fold(x.dtype == DType::boolean ? 1 : most, [](int64_t a, int64_t b) { return std::min(a, b); });
+        break;
       case Op::any: fold(0, [](int64_t a, int64_t b) { return int64_t{a || b}; }); break;
       case Op::all: fold(1, [](int64_t a, int64_t b) { return int64_t{a && b}; }); break;
       default: CHECK(false, "`{}` of integers", info(op).name);
@@ -214,7 +229,8 @@ std::vector<Tensor> apply_reduce(const Site& site, const Tensor& x) {
       if (op == Op::mean) break;
       // Two passes: the variance is the mean square distance from the mean.
       Tensor variance = out;
-      fold(variance.reals, 0, [&](double a, double b, size_t o) { return a + (b - out.reals[o]) * (b - out.reals[o]); });
+      fold(variance.reals, 0,
+           [&](double a, double b, size_t o) { return a + (b - out.reals[o]) * (b - out.reals[o]); });
       for (double& v : variance.reals) v /= count;
       return {std::move(out), std::move(variance)};
     }
@@ -226,7 +242,8 @@ std::vector<Tensor> apply_reduce(const Site& site, const Tensor& x) {
 Tensor apply_scan(const Site& site, const Tensor& x) {
   Tensor out = zeros(x.dtype, x.extents);
   const Lanes lanes(x.extents, site.axis());
-  const bool exclusive = site.node.attributes.get_or("exclusive", false), reverse = site.node.attributes.get_or("reverse", false);
+  const bool exclusive = site.node.attributes.get_or("exclusive", false),
+             reverse = site.node.attributes.get_or("reverse", false);
   auto scan = [&](const auto& from, auto& to, auto start, auto f) {
     for (int64_t o = 0; o < lanes.outer; ++o)
       for (int64_t i = 0; i < lanes.inner; ++i) {
@@ -240,33 +257,39 @@ Tensor apply_scan(const Site& site, const Tensor& x) {
       }
   };
   if (x.real()) {
-    if (site.node.op == Op::cumsum) scan(x.reals, out.reals, 0.0, [](double a, double b) { return a + b; });
-    else if (site.node.op == Op::cumprod) scan(x.reals, out.reals, 1.0, [](double a, double b) { return a * b; });
-    else scan(x.reals, out.reals, -kInf, larger);
+    if (site.node.op == Op::cumsum)
+      scan(x.reals, out.reals, 0.0, [](double a, double b) { return a + b; });
+    else if (site.node.op == Op::cumprod)
+      scan(x.reals, out.reals, 1.0, [](double a, double b) { return a * b; });
+    else
+      scan(x.reals, out.reals, -kInf, larger);
     return out;
   }
-  auto wrapped = [&](auto f) {
-    return [&, f](int64_t a, int64_t b) { return wrap_to(x.dtype, f(a, b)); };
-  };
+  auto wrapped = [&](auto f) { return [&, f](int64_t a, int64_t b) { return wrap_to(x.dtype, f(a, b)); }; };
   int64_t least = std::numeric_limits<int64_t>::min();
   if (x.dtype == DType::i32) least = std::numeric_limits<int32_t>::min();
   if (x.dtype == DType::u8) least = 0;
   if (site.node.op == Op::cumsum)
-    scan(x.ints, out.ints, int64_t{0}, wrapped([](int64_t a, int64_t b) { return wrapping(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }));
+    scan(x.ints, out.ints, int64_t{0},
+         wrapped([](int64_t a, int64_t b) { return wrapping(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }));
   else if (site.node.op == Op::cumprod)
-    scan(x.ints, out.ints, int64_t{1}, wrapped([](int64_t a, int64_t b) { return wrapping(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }));
-  else scan(x.ints, out.ints, least, [](int64_t a, int64_t b) { return std::max(a, b); });
+    scan(x.ints, out.ints, int64_t{1},
+         wrapped([](int64_t a, int64_t b) { return wrapping(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }));
+  else
+    scan(x.ints, out.ints, least, [](int64_t a, int64_t b) { return std::max(a, b); });
   return out;
 }
 
-void order_lane(const Tensor& x, const Lanes& lanes, int64_t o, int64_t i, bool largest, std::vector<int64_t>& positions) {
+void order_lane(const Tensor& x, const Lanes& lanes, int64_t o, int64_t i, bool largest,
+                std::vector<int64_t>& positions) {
   positions.resize(static_cast<size_t>(lanes.n));
   std::iota(positions.begin(), positions.end(), 0);
   auto before = [&](int64_t p, int64_t q) {
     const auto a = static_cast<size_t>(lanes.at(o, p, i)), b = static_cast<size_t>(lanes.at(o, q, i));
     if (!x.real()) return largest ? x.ints[a] > x.ints[b] : x.ints[a] < x.ints[b];
     const double u = x.reals[a], v = x.reals[b];
-    if (std::isnan(u) || std::isnan(v)) return largest ? std::isnan(u) && !std::isnan(v) : !std::isnan(u) && std::isnan(v);
+    if (std::isnan(u) || std::isnan(v))
+      return largest ? std::isnan(u) && !std::isnan(v) : !std::isnan(u) && std::isnan(v);
     return largest ? u > v : u < v;
   };
   std::stable_sort(positions.begin(), positions.end(), before);
@@ -284,8 +307,10 @@ std::vector<Tensor> apply_select(const Site& site, const Tensor& x) {
         for (int64_t k = 0; k < to.n; ++k) {
           const int64_t p = positions[static_cast<size_t>(k)];
           const auto at = static_cast<size_t>(to.at(o, k, i)), from = static_cast<size_t>(lanes.at(o, p, i));
-          if (x.real()) values.reals[at] = x.reals[from];
-          else values.ints[at] = x.ints[from];
+          if (x.real())
+            values.reals[at] = x.reals[from];
+          else
+            values.ints[at] = x.ints[from];
           indices.ints[at] = p;
         }
       }
@@ -300,9 +325,12 @@ std::vector<Tensor> apply_select(const Site& site, const Tensor& x) {
       for (int64_t k = 1; k < lanes.n; ++k) {
         const auto a = static_cast<size_t>(lanes.at(o, k, i)), b = static_cast<size_t>(lanes.at(o, best, i));
         bool better = false;
-        if (!x.real()) better = most ? x.ints[a] > x.ints[b] : x.ints[a] < x.ints[b];
-        else if (std::isnan(x.reals[b])) break;
-        else better = std::isnan(x.reals[a]) || (most ? x.reals[a] > x.reals[b] : x.reals[a] < x.reals[b]);
+        if (!x.real())
+          better = most ? x.ints[a] > x.ints[b] : x.ints[a] < x.ints[b];
+        else if (std::isnan(x.reals[b]))
+          break;
+        else
+          better = std::isnan(x.reals[a]) || (most ? x.reals[a] > x.reals[b] : x.reals[a] < x.reals[b]);
         if (better) best = k;
       }
       out.ints[static_cast<size_t>(o * lanes.inner + i)] = best;
@@ -314,8 +342,10 @@ Tensor apply_leaf(const Site& site) {
   const DType d = site.dtype();
   Tensor out = zeros(d, site.out[0]);
   auto number = [&](double v) {
-    if (is_real(d)) out.reals[0] = round_to(d, v);
-    else out.ints[0] = wrap_to(d, real_to_integer(d == DType::boolean ? d : DType::i64, v));
+    if (is_real(d))
+      out.reals[0] = round_to(d, v);
+    else
+      out.ints[0] = wrap_to(d, real_to_integer(d == DType::boolean ? d : DType::i64, v));
   };
   switch (site.node.op) {
     case Op::literal: number(site.node.attributes.get<double>("value")); break;
@@ -324,8 +354,10 @@ Tensor apply_leaf(const Site& site) {
       const Lanes lanes(site.out[0], site.axis());
       for (int64_t i = 0; i < out.elements(); ++i) {
         const int64_t k = i / lanes.inner % lanes.n;
-        if (out.real()) out.reals[static_cast<size_t>(i)] = round_to(d, static_cast<double>(k));
-        else out.ints[static_cast<size_t>(i)] = wrap_to(d, k);
+        if (out.real())
+          out.reals[static_cast<size_t>(i)] = round_to(d, static_cast<double>(k));
+        else
+          out.ints[static_cast<size_t>(i)] = wrap_to(d, k);
       }
       break;
     }
@@ -344,8 +376,10 @@ std::vector<Tensor> apply_contract(const Site& site, std::span<const Tensor* con
   const auto spec = graph::parse_contract_spec(site.node.attributes.get<std::string>("spec")).value();
   const ContractPlan plan(spec, site.in[0], site.in[1], site.out[0]);
   Tensor out{site.dtype(), site.out[0], {}, {}};
-  if (out.real()) out.reals = plan.run(std::span<const double>(in[0]->reals), std::span<const double>(in[1]->reals));
-  else out.ints = plan.run(std::span<const int64_t>(in[0]->ints), std::span<const int64_t>(in[1]->ints));
+  if (out.real())
+    out.reals = plan.run(std::span<const double>(in[0]->reals), std::span<const double>(in[1]->reals));
+  else
+    out.ints = plan.run(std::span<const int64_t>(in[0]->ints), std::span<const int64_t>(in[1]->ints));
   if (!out.real())
     for (int64_t& v : out.ints) v = wrap_to(out.dtype, v);
   return {std::move(out)};
@@ -363,8 +397,10 @@ std::vector<Tensor> apply_moving(const Site& site, std::span<const Tensor* const
   };
   const DType d = in[0]->dtype;
   if (site.node.op == Op::gather) {
-    if (in[0]->real()) wrap(std::vector<std::vector<double>>(1, apply_gather(site, in[0]->reals, in[1]->ints)), &Tensor::reals);
-    else wrap(std::vector<std::vector<int64_t>>(1, apply_gather(site, in[0]->ints, in[1]->ints)), &Tensor::ints);
+    if (in[0]->real())
+      wrap(std::vector<std::vector<double>>(1, apply_gather(site, in[0]->reals, in[1]->ints)), &Tensor::reals);
+    else
+      wrap(std::vector<std::vector<int64_t>>(1, apply_gather(site, in[0]->ints, in[1]->ints)), &Tensor::ints);
   } else if (in[0]->real()) {
     std::vector<const std::vector<double>*> arrays;
     for (const Tensor* t : in) arrays.push_back(&t->reals);
@@ -372,7 +408,8 @@ std::vector<Tensor> apply_moving(const Site& site, std::span<const Tensor* const
   } else {
     std::vector<const std::vector<int64_t>*> arrays;
     for (const Tensor* t : in) arrays.push_back(&t->ints);
-    wrap(apply_view<int64_t>(site, arrays, wrap_to(d, real_to_integer(d == DType::boolean ? d : DType::i64, fill))), &Tensor::ints);
+    wrap(apply_view<int64_t>(site, arrays, wrap_to(d, real_to_integer(d == DType::boolean ? d : DType::i64, fill))),
+         &Tensor::ints);
   }
   return out;
 }
@@ -387,7 +424,8 @@ std::vector<Tensor> apply_primitive(const Site& site, std::span<const Tensor* co
   };
   switch (info(site.node.op).category) {
     case Category::leaf: return one(apply_leaf(site));
-    case Category::elementwise: return one(apply_elementwise(graph::scalar_fn(site.node.op), in, site.dtype(), site.out[0]));
+    case Category::elementwise:
+      return one(apply_elementwise(graph::scalar_fn(site.node.op), in, site.dtype(), site.out[0]));
     case Category::cast: return one(apply_cast(*in[0], site.dtype()));
     case Category::contract: return apply_contract(site, in);
     case Category::reduce: return apply_reduce(site, *in[0]);

@@ -25,8 +25,8 @@ struct Site {
 
   Site(const graph::Graph& graph, const graph::Node& node);
   DType dtype(size_t result = 0) const { return graph.type(node.results[result]).dtype; }
-  int64_t axis() const;                 // the attribute `axis`, non-negative
-  std::vector<bool> reduced() const;    // the axes that a reduction removes
+  int64_t axis() const;                                 // the attribute `axis`, non-negative
+  std::vector<bool> reduced() const;                    // the axes that a reduction removes
   Extents constants(std::string_view attribute) const;  // an attribute of extents, as numbers
   Extents list(std::string_view attribute, int64_t otherwise, size_t count) const;  // an optional attribute of ints
 };
@@ -37,9 +37,12 @@ struct Lanes {
   Lanes(const Extents& extents, int64_t axis) {
     for (size_t a = 0; a < extents.size(); ++a) {
       const int64_t e = extents[a];
-      if (static_cast<int64_t>(a) < axis) outer *= e;
-      else if (static_cast<int64_t>(a) == axis) n = e;
-      else inner *= e;
+      if (static_cast<int64_t>(a) < axis)
+        outer *= e;
+      else if (static_cast<int64_t>(a) == axis)
+        n = e;
+      else
+        inner *= e;
     }
   }
   int64_t at(int64_t o, int64_t k, int64_t i) const { return (o * n + k) * inner + i; }
@@ -57,7 +60,8 @@ void for_each_reduced(const Extents& extents, const std::vector<bool>& reduced, 
     }
   const Extents in_strides = dense_strides(extents);
   for_each_run<2>(extents, {out_strides, in_strides}, [&](auto at, auto by, int64_t count) {
-    for (int64_t k = 0; k < count; ++k) step(static_cast<size_t>(at[0] + k * by[0]), static_cast<size_t>(at[1] + k * by[1]));
+    for (int64_t k = 0; k < count; ++k)
+      step(static_cast<size_t>(at[0] + k * by[0]), static_cast<size_t>(at[1] + k * by[1]));
   });
 }
 
@@ -80,7 +84,7 @@ class ContractPlan {
   std::vector<T> run_as(std::span<const T> a, std::span<const T> b) const;
 
   std::vector<Index> batch_, rows_, columns_, summed_;
-  Extents a_extents_, a_strides_, b_extents_, b_strides_;  // operands after the sums over their own indices
+  Extents a_extents_, a_strides_, b_extents_, b_strides_;       // operands after the sums over their own indices
   std::vector<std::pair<int64_t, int64_t>> a_alone_, b_alone_;  // (extent, stride) of those
   int64_t elements_ = 1;
   bool empty_sum_ = false;
@@ -95,7 +99,8 @@ std::vector<Tensor> apply_select(const Site& site, const Tensor& x);
 Tensor apply_leaf(const Site& site);  // literal, extent, iota, const
 
 // The order of topk over one lane: positions 0..n-1, NaN counted as the largest, ties by position.
-void order_lane(const Tensor& x, const Lanes& lanes, int64_t o, int64_t i, bool largest, std::vector<int64_t>& positions);
+void order_lane(const Tensor& x, const Lanes& lanes, int64_t o, int64_t i, bool largest,
+                std::vector<int64_t>& positions);
 
 // All results of a primitive operator. Reals are not rounded, except where the operator itself rounds (cast, leaves).
 std::vector<Tensor> apply_primitive(const Site& site, std::span<const Tensor* const> in);
@@ -110,7 +115,8 @@ inline int64_t gather_position(int64_t index, int64_t n) {
 
 // Operators that move elements. `fill` is what padding reads (the attribute `value` for values).
 template <class T>
-std::vector<T> copy_strided(const std::vector<T>& from, int64_t first, std::span<const int64_t> strides, const Extents& extents) {
+std::vector<T> copy_strided(const std::vector<T>& from, int64_t first, std::span<const int64_t> strides,
+                            const Extents& extents) {
   std::vector<T> out(static_cast<size_t>(product(extents)));
   size_t next = 0;
   for_each_run<1>(extents, {strides}, [&](auto at, auto by, int64_t count) {
@@ -121,7 +127,8 @@ std::vector<T> copy_strided(const std::vector<T>& from, int64_t first, std::span
 
 // Writes `from` (dense, `extents`) into a part of `to`.
 template <class T>
-void paste(std::vector<T>& to, int64_t first, std::span<const int64_t> strides, const std::vector<T>& from, const Extents& extents) {
+void paste(std::vector<T>& to, int64_t first, std::span<const int64_t> strides, const std::vector<T>& from,
+           const Extents& extents) {
   size_t next = 0;
   for_each_run<1>(extents, {strides}, [&](auto at, auto by, int64_t count) {
     for (int64_t k = 0; k < count; ++k) to[static_cast<size_t>(first + at[0] + k * by[0])] = from[next++];
@@ -130,7 +137,8 @@ void paste(std::vector<T>& to, int64_t first, std::span<const int64_t> strides, 
 
 // low and high may be negative: then elements are cut off.
 template <class T>
-std::vector<T> pad_array(const std::vector<T>& x, const Extents& extents, const Extents& low, const Extents& high, T fill) {
+std::vector<T> pad_array(const std::vector<T>& x, const Extents& extents, const Extents& low, const Extents& high,
+                         T fill) {
   Extents whole, part, take_from;
   int64_t first_from = 0, first_to = 0;
   for (size_t i = 0; i < extents.size(); ++i) whole.push_back(extents[i] + low[i] + high[i]);
@@ -152,9 +160,11 @@ std::vector<T> apply_window(const Site& site, const std::vector<T>& x, T fill) {
   const Extents &from = site.in[0], &to = site.out[0], strides = dense_strides(from);
   const auto& axes = site.node.attributes.get<std::vector<int64_t>>("axes");
   const size_t rank = from.size(), n = axes.size();
-  const Extents step = site.list("strides", 1, n), dilation = site.list("dilations", 1, n), low = site.list("low", 0, n);
+  const Extents step = site.list("strides", 1, n), dilation = site.list("dilations", 1, n),
+                low = site.list("low", 0, n);
   std::vector<int> window_of(rank, -1);
-  for (size_t i = 0; i < n; ++i) window_of[static_cast<size_t>(axes[i] < 0 ? axes[i] + static_cast<int64_t>(rank) : axes[i])] = static_cast<int>(i);
+  for (size_t i = 0; i < n; ++i)
+    window_of[static_cast<size_t>(axes[i] < 0 ? axes[i] + static_cast<int64_t>(rank) : axes[i])] = static_cast<int>(i);
   std::vector<T> out(static_cast<size_t>(product(to)), fill);
   Extents index(to.size(), 0);
   for (T& element : out) {
@@ -219,7 +229,8 @@ std::vector<std::vector<T>> apply_view(const Site& site, std::span<const std::ve
       return {copy_strided(x, first, strides, to)};
     }
     case Op::pad: {
-      return {pad_array(x, from, attributes.get<std::vector<int64_t>>("low"), attributes.get<std::vector<int64_t>>("high"), fill)};
+      return {pad_array(x, from, attributes.get<std::vector<int64_t>>("low"),
+                        attributes.get<std::vector<int64_t>>("high"), fill)};
     }
     case Op::concat: {
       const auto axis = static_cast<size_t>(site.axis());

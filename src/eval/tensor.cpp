@@ -26,15 +26,18 @@ std::vector<int64_t> dense_strides(std::span<const int64_t> extents) {
 Tensor zeros(DType dtype, std::vector<int64_t> extents) {
   Tensor t{dtype, std::move(extents), {}, {}};
   const auto n = static_cast<size_t>(product(t.extents));
-  if (t.real()) t.reals.assign(n, 0.0);
-  else t.ints.assign(n, 0);
+  if (t.real())
+    t.reals.assign(n, 0.0);
+  else
+    t.ints.assign(n, 0);
   return t;
 }
 
 Tensor tensor(DType dtype, std::vector<int64_t> extents, std::vector<double> values) {
   CHECK(product(extents) == static_cast<int64_t>(values.size()), "{} values", values.size());
   Tensor t{dtype, std::move(extents), {}, {}};
-  if (t.real()) t.reals = std::move(values);
+  if (t.real())
+    t.reals = std::move(values);
   else
     for (double v : values) t.ints.push_back(static_cast<int64_t>(v));
   return t;
@@ -50,8 +53,10 @@ Tensor from_memory(DType dtype, std::span<const int64_t> extents, std::span<cons
   for_each_run<1>(extents, {strides}, [&](std::array<int64_t, 1> at, std::array<int64_t, 1> step, int64_t count) {
     for (int64_t i = 0; i < count; ++i, ++next) {
       const std::byte* p = base + (at[0] + i * step[0]) * width;
-      if (t.real()) t.reals[static_cast<size_t>(next)] = load_real(dtype, p);
-      else t.ints[static_cast<size_t>(next)] = load_integer(dtype, p);
+      if (t.real())
+        t.reals[static_cast<size_t>(next)] = load_real(dtype, p);
+      else
+        t.ints[static_cast<size_t>(next)] = load_integer(dtype, p);
     }
   });
   return t;
@@ -68,8 +73,10 @@ void to_memory(const Tensor& t, std::span<const int64_t> strides, void* first) {
   for_each_run<1>(t.extents, {strides}, [&](std::array<int64_t, 1> at, std::array<int64_t, 1> step, int64_t count) {
     for (int64_t i = 0; i < count; ++i, ++next) {
       std::byte* p = base + (at[0] + i * step[0]) * width;
-      if (t.real()) store_real(t.dtype, p, t.reals[static_cast<size_t>(next)]);
-      else store_integer(t.dtype, p, t.ints[static_cast<size_t>(next)]);
+      if (t.real())
+        store_real(t.dtype, p, t.reals[static_cast<size_t>(next)]);
+      else
+        store_integer(t.dtype, p, t.ints[static_cast<size_t>(next)]);
     }
   });
 }
@@ -103,7 +110,9 @@ Difference compare_with(const Tensor& got, const Tensor& expected, Allowed allow
     const double limit = allowed(i, e);
     double error = 0;
     if (!got.real()) {
-      error = got.ints[static_cast<size_t>(i)] == expected.ints[static_cast<size_t>(i)] ? 0 : std::numeric_limits<double>::infinity();
+      error = got.ints[static_cast<size_t>(i)] == expected.ints[static_cast<size_t>(i)]
+                  ? 0
+                  : std::numeric_limits<double>::infinity();
     } else if (std::isnan(g) || std::isnan(e)) {
       error = std::isnan(g) && std::isnan(e) ? 0 : std::numeric_limits<double>::infinity();
     } else if (std::isinf(g) || std::isinf(e)) {
@@ -134,7 +143,8 @@ Difference compare_with(const Tensor& got, const Tensor& expected, Allowed allow
 }  // namespace
 
 Difference compare(const Tensor& got, const Tensor& expected, double relative, double absolute) {
-  return compare_with(got, expected, [&](int64_t, double e) { return std::isfinite(e) ? absolute + relative * std::fabs(e) : 0; });
+  return compare_with(got, expected,
+                      [&](int64_t, double e) { return std::isfinite(e) ? absolute + relative * std::fabs(e) : 0; });
 }
 
 Difference compare(const Tensor& got, const Tensor& expected, std::span<const double> allowed) {

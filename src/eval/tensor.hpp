@@ -16,16 +16,20 @@ namespace cleave::oracle {
 struct Tensor {
   DType dtype = DType::f32;
   std::vector<int64_t> extents;
-  std::vector<double> reals;   // when is_real(dtype)
-  std::vector<int64_t> ints;   // otherwise
+  std::vector<double> reals;  // when is_real(dtype)
+  std::vector<int64_t> ints;  // otherwise
 
   bool real() const { return is_real(dtype); }
   int64_t elements() const { return static_cast<int64_t>(real() ? reals.size() : ints.size()); }
   // Any element as a double.
-  double at(int64_t i) const { return real() ? reals[static_cast<size_t>(i)] : static_cast<double>(ints[static_cast<size_t>(i)]); }
+  double at(int64_t i) const {
+    return real() ? reals[static_cast<size_t>(i)] : static_cast<double>(ints[static_cast<size_t>(i)]);
+  }
   void set(int64_t i, double v) {
-    if (real()) reals[static_cast<size_t>(i)] = v;
-    else ints[static_cast<size_t>(i)] = static_cast<int64_t>(v);
+    if (real())
+      reals[static_cast<size_t>(i)] = v;
+    else
+      ints[static_cast<size_t>(i)] = static_cast<int64_t>(v);
   }
 };
 
@@ -48,12 +52,12 @@ void round_to_storage(Tensor& tensor);
 // How far `got` is from `expected`. NaN matches NaN and an infinity the same infinity only; anything else there, and a
 // different dtype, shape, integer or bool, is a mismatch. `allowed` is the greatest error of element i.
 struct Difference {
-  bool same_kind = true;     // dtype and extents agree
-  int64_t mismatches = 0;    // elements beyond what is allowed
-  int64_t worst = -1;        // the element with the largest error in units of what is allowed
-  double max_abs = 0;        // over elements that are finite in both
-  double max_rel = 0;        // |got - expected| / |expected|, over elements with expected != 0
-  std::string text;          // one line on the worst element; empty when there are no mismatches
+  bool same_kind = true;   // dtype and extents agree
+  int64_t mismatches = 0;  // elements beyond what is allowed
+  int64_t worst = -1;      // the element with the largest error in units of what is allowed
+  double max_abs = 0;      // over elements that are finite in both
+  double max_rel = 0;      // |got - expected| / |expected|, over elements with expected != 0
+  std::string text;        // one line on the worst element; empty when there are no mismatches
   bool ok() const { return same_kind && mismatches == 0; }
 };
 // |got - expected| <= absolute + relative |expected|.

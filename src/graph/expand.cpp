@@ -29,7 +29,9 @@ struct Maker {
   ValueId reduce(Op o, ValueId x, std::vector<int64_t> axes, bool keepdims = true) {
     return b.make(o, {x}, {{"axes", std::move(axes)}, {"keepdims", keepdims}});
   }
-  ValueId reshape(ValueId x, Shape s) { return s == shape(x) ? x : b.make(Op::reshape, {x}, {{"shape", std::move(s)}}); }
+  ValueId reshape(ValueId x, Shape s) {
+    return s == shape(x) ? x : b.make(Op::reshape, {x}, {{"shape", std::move(s)}});
+  }
   ValueId gather(ValueId x, ValueId indices) { return b.make(Op::gather, {x, indices}, {{"axis", int64_t{0}}}); }
   ValueId iota(Shape s, int64_t axis) {
     return b.make(Op::iota, {}, {{"shape", std::move(s)}, {"axis", axis}, {"dtype", DType::i64}});
@@ -205,13 +207,17 @@ struct Expander {
         const Shape s = m.shape(mask);
         const size_t head = s.size() - 3;
         Shape split(s.begin(), s.begin() + static_cast<long>(head));
-        if (syms.is(s[head], 1)) split.insert(split.end(), {m.one(), m.one()});
-        else split.insert(split.end(), {rows[rows.size() - 3], rows[rows.size() - 2]});
+        if (syms.is(s[head], 1))
+          split.insert(split.end(), {m.one(), m.one()});
+        else
+          split.insert(split.end(), {rows[rows.size() - 3], rows[rows.size() - 2]});
         split.insert(split.end(), s.end() - 2, s.end());
         mask = m.reshape(mask, split);
       }
-      if (m.dtype(mask) == DType::boolean) scores = m.op(Op::where, {mask, scores, m.like(-kInf, scores)});
-      else scores = m.op(Op::add, {scores, m.cast(mask, compute)});
+      if (m.dtype(mask) == DType::boolean)
+        scores = m.op(Op::where, {mask, scores, m.like(-kInf, scores)});
+      else
+        scores = m.op(Op::add, {scores, m.cast(mask, compute)});
     }
 
     const int64_t last = static_cast<int64_t>(rows.size());
@@ -260,12 +266,14 @@ struct Expander {
     const sym::Expr rows = attributes.get<std::vector<sym::Expr>>("rows")[0];
     const auto [start, stop] = limits(in[1], s[0]);
     const ValueId t = m.iota({rows}, 0);
-    const ValueId ended = m.cast(m.op(Op::le, {m.b.make(Op::unsqueeze, {stop}, {{"axes", std::vector<int64_t>{0}}}), column(t)}), DType::i64);
+    const ValueId ended = m.cast(
+        m.op(Op::le, {m.b.make(Op::unsqueeze, {stop}, {{"axes", std::vector<int64_t>{0}}}), column(t)}), DType::i64);
     const ValueId request = m.reduce(Op::sum, ended, {1}, false);
     const ValueId position = m.op(Op::sub, {t, m.gather(m.cast(in[1], DType::i64), request)});
     const ValueId max = m.extent(s[1], DType::i64);
     const ValueId known = m.op(Op::lt, {request, m.extent(s[0], DType::i64)});
-    const ValueId within = m.op(Op::logical_and, {m.op(Op::ge, {position, m.literal(0, DType::i64)}), m.op(Op::lt, {position, max})});
+    const ValueId within =
+        m.op(Op::logical_and, {m.op(Op::ge, {position, m.literal(0, DType::i64)}), m.op(Op::lt, {position, max})});
     Shape flat = {m.b.syms().mul(s[0], s[1])};
     flat.insert(flat.end(), s.begin() + 2, s.end());
     const ValueId index = m.op(Op::add, {m.op(Op::mul, {request, max}), position});
@@ -279,9 +287,10 @@ struct Expander {
     const auto [start, stop] = limits(in[1], m.shape(in[3])[0]);
     const ValueId j = m.iota({m.one(), max}, 1);
     const ValueId entry = m.op(Op::add, {column(start), m.op(Op::floordiv, {j, page})});
-    const ValueId valid = m.op(Op::logical_and, {m.op(Op::lt, {j, column(m.cast(in[3], DType::i64))}),
-                                                 m.op(Op::lt, {entry, column(stop)})});
-    const ValueId number = m.gather(m.cast(in[2], DType::i64), m.op(Op::where, {valid, entry, m.literal(0, DType::i64)}));
+    const ValueId valid = m.op(
+        Op::logical_and, {m.op(Op::lt, {j, column(m.cast(in[3], DType::i64))}), m.op(Op::lt, {entry, column(stop)})});
+    const ValueId number =
+        m.gather(m.cast(in[2], DType::i64), m.op(Op::where, {valid, entry, m.literal(0, DType::i64)}));
     return masked_rows(in[0], valid, m.op(Op::add, {m.op(Op::mul, {number, page}), m.op(Op::mod, {j, page})}));
   }
 
@@ -305,8 +314,10 @@ struct Expander {
     IndexNames kept;
     for (size_t i = 0; i < spec.scores.size(); ++i) {
       const bool keep = std::find(spec.maximum.begin(), spec.maximum.end(), spec.scores[i]) != spec.maximum.end();
-      if (keep) kept.push_back(spec.scores[i]);
-      else over.push_back(static_cast<int64_t>(i));
+      if (keep)
+        kept.push_back(spec.scores[i]);
+      else
+        over.push_back(static_cast<int64_t>(i));
     }
     const ValueId top = m.reduce(Op::amax, s, over);
     const ValueId e = m.op(Op::where, {m.is_lowest(top), m.like(0, s), m.op(Op::exp, {m.op(Op::sub, {s, top})})});

@@ -24,7 +24,9 @@ class Choices {
     for (uint64_t reach = 1; reach < n && next_ < bytes_.size(); reach <<= 8) v = v << 8 | bytes_[next_++];
     return v % n;
   }
-  int64_t between(int64_t lo, int64_t hi) { return lo + static_cast<int64_t>(below(static_cast<uint64_t>(hi - lo) + 1)); }
+  int64_t between(int64_t lo, int64_t hi) {
+    return lo + static_cast<int64_t>(below(static_cast<uint64_t>(hi - lo) + 1));
+  }
   bool chance(int percent) { return static_cast<int>(below(100)) >= 100 - percent; }
   template <class T>
   const T& pick(const std::vector<T>& from) {

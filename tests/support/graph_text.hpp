@@ -24,12 +24,14 @@ inline graph::Graph graph_of(const std::string& body) {
   return std::move(g).value();
 }
 
-inline std::vector<oracle::Tensor> run(const graph::Graph& g, const std::vector<oracle::Tensor>& inputs, bool round = false) {
+inline std::vector<oracle::Tensor> run(const graph::Graph& g, const std::vector<oracle::Tensor>& inputs,
+                                       bool round = false) {
   auto r = oracle::evaluate(g, inputs, {.round_to_storage = round});
   if (!r.ok()) ADD_FAILURE() << render(r.errors(), nullptr);
   return std::move(r).value();
 }
-inline std::vector<oracle::Tensor> run(const std::string& body, const std::vector<oracle::Tensor>& inputs, bool round = false) {
+inline std::vector<oracle::Tensor> run(const std::string& body, const std::vector<oracle::Tensor>& inputs,
+                                       bool round = false) {
   return run(graph_of(body), inputs, round);
 }
 
@@ -51,9 +53,9 @@ inline oracle::Tensor integers(std::vector<int64_t> extents, std::vector<double>
 }  // namespace cleave::testing
 
 // Fails with the worst element's line when the tensors differ by more.
-#define EXPECT_TENSOR_NEAR(got, expected, relative, absolute)                        \
-  do {                                                                               \
+#define EXPECT_TENSOR_NEAR(got, expected, relative, absolute)                              \
+  do {                                                                                     \
     const auto difference_ = ::cleave::oracle::compare(got, expected, relative, absolute); \
-    if (!difference_.ok()) ADD_FAILURE() << difference_.text;                        \
+    if (!difference_.ok()) ADD_FAILURE() << difference_.text;                              \
   } while (false)
 #define EXPECT_TENSOR_EQ(got, expected) EXPECT_TENSOR_NEAR(got, expected, 0, 0)

@@ -1,8 +1,6 @@
 #include "support/random_graph.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -61,7 +59,10 @@ struct Generator {
     const Shape s = b.shape(std::span<const int64_t>(extents));
     if (extents.empty() && c.chance(50)) return b.scalar(fmt::format("s{}", inputs++), d);
     if (c.chance(10)) {
-      graph::ConstantData data{.kind = graph::ConstantData::Kind::normal, .value = 0, .scale = is_real(d) ? 1.0 : 5.0, .seed = c.below(1000)};
+      graph::ConstantData data{.kind = graph::ConstantData::Kind::normal,
+                               .value = 0,
+                               .scale = is_real(d) ? 1.0 : 5.0,
+                               .seed = c.below(1000)};
       return b.constant(fmt::format("c{}", inputs++), d, s, std::move(data));
     }
     return b.input(fmt::format("x{}", inputs++), d, s);
@@ -83,10 +84,12 @@ struct Generator {
     Extents otherwise = random_extents(3);
     while (otherwise.size() < min_rank) otherwise.push_back(extent());
     while (oracle::product(otherwise) > options.max_elements) otherwise[c.below(otherwise.size())] = 2;
-    return choose([&](ValueId v) { return is_real(b.type(v).dtype) && b.type(v).shape.size() >= min_rank; }, random_real(), otherwise);
+    return choose([&](ValueId v) { return is_real(b.type(v).dtype) && b.type(v).shape.size() >= min_rank; },
+                  random_real(), otherwise);
   }
   ValueId value_of_rank(size_t min_rank) {
-    return choose([&](ValueId v) { return b.type(v).shape.size() >= min_rank; }, random_dtype(), min_rank > 1 ? Extents{3, extent()} : Extents{extent()});
+    return choose([&](ValueId v) { return b.type(v).shape.size() >= min_rank; }, random_dtype(),
+                  min_rank > 1 ? Extents{3, extent()} : Extents{extent()});
   }
   // Something that broadcasts with a value: the shape with axes dropped in front and some made 1.
   ValueId partner(ValueId v) {
@@ -136,7 +139,10 @@ struct Generator {
       case Op::iota: {
         Extents e = random_extents(3);
         e.push_back(extent());
-        return add(op, {}, {{"shape", exprs(e)}, {"axis", c.between(-static_cast<int64_t>(e.size()), static_cast<int64_t>(e.size()) - 1)}, {"dtype", c.chance(50) ? random_real() : DType::i64}});
+        return add(op, {},
+                   {{"shape", exprs(e)},
+                    {"axis", c.between(-static_cast<int64_t>(e.size()), static_cast<int64_t>(e.size()) - 1)},
+                    {"dtype", c.chance(50) ? random_real() : DType::i64}});
       }
       default: return false;
     }
@@ -148,13 +154,17 @@ struct Generator {
     if (fn.rule == FnRule::logic && b.type(x).dtype != DType::boolean) x = b.make(Op::gt, {x, partner(x)});
     std::vector<ValueId> operands = {x};
     while (static_cast<int>(operands.size()) < fn.arity) operands.push_back(partner(x));
-    if (fn.fn == Fn::where) operands[0] = b.make(c.chance(50) ? Op::lt : Op::ge, {x, partner(x)});
-    else if (fn.arity == 2 && c.chance(50)) std::swap(operands[0], operands[1]);
+    if (fn.fn == Fn::where)
+      operands[0] = b.make(c.chance(50) ? Op::lt : Op::ge, {x, partner(x)});
+    else if (fn.arity == 2 && c.chance(50))
+      std::swap(operands[0], operands[1]);
     return add(op, operands);
   }
 
   bool contract() {
-    const ValueId x = choose([&](ValueId v) { return b.type(v).dtype != DType::boolean && b.type(v).shape.size() <= 4; }, random_real(), random_extents(3));
+    const ValueId x =
+        choose([&](ValueId v) { return b.type(v).dtype != DType::boolean && b.type(v).shape.size() <= 4; },
+               random_real(), random_extents(3));
     const Extents e = extents_of(x);
     graph::IndexNames left, right, result;
     Extents other;
@@ -196,7 +206,9 @@ struct Generator {
   }
 
   bool view(Op op) {
-    const ValueId x = op == Op::reshape || op == Op::broadcast || op == Op::unsqueeze || op == Op::transpose ? any() : value_of_rank(1);
+    const ValueId x = op == Op::reshape || op == Op::broadcast || op == Op::unsqueeze || op == Op::transpose
+                          ? any()
+                          : value_of_rank(1);
     const Extents e = extents_of(x);
     const auto rank = static_cast<int64_t>(e.size());
     switch (op) {
@@ -255,7 +267,8 @@ struct Generator {
           high.push_back(c.between(-std::min<int64_t>(std::max<int64_t>(n - 1, 0), 2), 2));
         }
         Attributes a{{"low", low}, {"high", high}};
-        if (c.chance(50)) a.set("value", c.pick(std::vector<double>{0, 1, -2, -std::numeric_limits<double>::infinity()}));
+        if (c.chance(50))
+          a.set("value", c.pick(std::vector<double>{0, 1, -2, -std::numeric_limits<double>::infinity()}));
         return add(op, {x}, a);
       }
       case Op::concat: {
@@ -264,7 +277,8 @@ struct Generator {
         for (int64_t i = c.between(0, 2); i > 0; --i) {
           Extents other = e;
           other[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = extent();
-          while (oracle::product(other) > options.max_elements) other[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = 1;
+          while (oracle::product(other) > options.max_elements)
+            other[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = 1;
           parts.push_back(c.chance(30) ? x : leaf(b.type(x).dtype, other));
         }
         return add(op, parts, {{"axis", axis}});
@@ -351,7 +365,8 @@ struct Generator {
       }
       case Op::sdpa: {
         const DType d = random_real();
-        const int64_t hk = c.between(1, 2), r = c.between(1, 3), s = c.pick(std::vector<int64_t>{3, 1, 7, 17}), l = c.pick(std::vector<int64_t>{5, 1, 7, 0, 13});
+        const int64_t hk = c.between(1, 2), r = c.between(1, 3), s = c.pick(std::vector<int64_t>{3, 1, 7, 17}),
+                      l = c.pick(std::vector<int64_t>{5, 1, 7, 0, 13});
         const int64_t width = c.pick(std::vector<int64_t>{4, 3, 8}), out = c.pick(std::vector<int64_t>{4, 5});
         Extents q = {s, width}, k = {l, width}, v = {l, out}, mask = {s, l};
         if (c.chance(70)) {
@@ -359,11 +374,14 @@ struct Generator {
           k.insert(k.begin(), hk);
           v.insert(v.begin(), hk);
           if (c.chance(50)) mask.insert(mask.begin(), c.chance(50) ? 1 : hk * r);
-          if (c.chance(30)) for (Extents* e : {&q, &k, &v}) e->insert(e->begin(), 2);
+          if (c.chance(30))
+            for (Extents* e : {&q, &k, &v}) e->insert(e->begin(), 2);
         }
         std::vector<ValueId> operands = {leaf(d, q), leaf(d, k), leaf(d, v)};
         if (c.chance(40)) operands.push_back(leaf(c.chance(50) ? DType::boolean : d, mask));
-        Attributes a{{"causal", c.pick(std::vector<std::string>{"none", "start", "end"})}, {"lse", c.chance(40)}, {"empty", empty}};
+        Attributes a{{"causal", c.pick(std::vector<std::string>{"none", "start", "end"})},
+                     {"lse", c.chance(40)},
+                     {"empty", empty}};
         if (c.chance(30)) a.set("scale", 0.25);
         return add(op, operands, a);
       }
@@ -407,7 +425,11 @@ struct Generator {
         const int64_t axis = axis_of(x);
         if (op != Op::topk) return add(op, {x}, {{"axis", axis}, {"keepdims", c.chance(50)}});
         const Extents e = extents_of(x);
-        return add(op, {x}, {{"axis", axis}, {"k", c.between(0, e[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(e.size()) : axis)])}, {"largest", c.chance(60)}});
+        return add(
+            op, {x},
+            {{"axis", axis},
+             {"k", c.between(0, e[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(e.size()) : axis)])},
+             {"largest", c.chance(60)}});
       }
       case Category::composite: return composite(op);
       case Category::dialect: {
@@ -417,7 +439,8 @@ struct Generator {
         }
         const DType d = random_real();
         const int64_t s = c.between(1, 3), n = c.pick(std::vector<int64_t>{5, 1, 0, 17});
-        return add(op, {leaf(d, {2, s, n}), leaf(d, {2, n, 3})}, {{"spec", std::string("b s l -> b s | b l d -> b s d | -> b s")}});
+        return add(op, {leaf(d, {2, s, n}), leaf(d, {2, n, 3})},
+                   {{"spec", std::string("b s l -> b s | b l d -> b s d | -> b s")}});
       }
     }
     return false;
@@ -427,194 +450,35 @@ struct Generator {
     leaf(random_real(), random_extents());
     std::vector<std::vector<Op>> by_category(static_cast<size_t>(Category::dialect) + 1);
     for (const graph::OpInfo& o : graph::all_ops()) by_category[static_cast<size_t>(o.category)].push_back(o.op);
-    const std::vector<Category> weights = {Category::elementwise, Category::elementwise, Category::elementwise, Category::reduce, Category::reduce,
-                                           Category::view, Category::view, Category::view, Category::contract, Category::composite, Category::scan,
-                                           Category::select, Category::gather, Category::cast, Category::leaf, Category::dialect};
+    const std::vector<Category> weights = {
+        Category::elementwise, Category::elementwise, Category::elementwise, Category::reduce,
+        Category::reduce,      Category::view,        Category::view,        Category::view,
+        Category::contract,    Category::composite,   Category::scan,        Category::select,
+        Category::gather,      Category::cast,        Category::leaf,        Category::dialect};
     if (options.must_have)
-      for (int i = 0; i < 20 && !operate(*options.must_have); ++i) {}
+      for (int i = 0; i < 20 && !operate(*options.must_have); ++i) {
+      }
     const ValueId wanted = pool.back();
     const auto operators = c.between(1, options.max_operators);
     for (int64_t i = 0; i < operators; ++i) {
       const Category category = c.pick(weights);
       if (category == Category::dialect && !options.dialect) continue;
-      for (int attempt = 0; attempt < 4 && !operate(c.pick(by_category[static_cast<size_t>(category)])); ++attempt) {}
+      for (int attempt = 0; attempt < 4 && !operate(c.pick(by_category[static_cast<size_t>(category)])); ++attempt) {
+      }
     }
     // Outputs: what nobody reads, and now and then an inner value.
     std::vector<int> uses = b.graph().use_counts();
     int outputs = 0;
     for (ValueId v : pool)
-      if ((uses[v.index] == 0 && (b.graph().producer(v).op != Op::input || c.chance(5))) || v == wanted || c.chance(5)) b.output(fmt::format("y{}", outputs++), v);
+      if ((uses[v.index] == 0 && (b.graph().producer(v).op != Op::input || c.chance(5))) || v == wanted || c.chance(5))
+        b.output(fmt::format("y{}", outputs++), v);
     if (outputs == 0) b.output("y0", pool.back());
     return b.take();
   }
 };
 
-double random_real_value(Choices& c, Magnitude magnitude) {
-  switch (magnitude) {
-    case Magnitude::tiny: return 1e-3 * c.normal();
-    case Magnitude::unit: return c.normal();
-    case Magnitude::large: return 100 * c.normal();
-    case Magnitude::special:
-      switch (c.below(12)) {
-        case 1: return -std::numeric_limits<double>::infinity();
-        case 2: return std::nan("");
-        case 3: return -0.0;
-        default: return c.normal();
-      }
-  }
-  return 0;
-}
-
 }  // namespace
 
 Graph random_graph(Choices& choices, const RandomGraphOptions& options) { return Generator{choices, options}.run(); }
-
-StridedInput random_input(Choices& c, DType dtype, Extents extents, Magnitude magnitude, Layout layout) {
-  StridedInput in{dtype, extents, oracle::dense_strides(extents), 0, {}};
-  const size_t rank = extents.size();
-  constexpr int64_t kGuard = 5;
-  int64_t elements = oracle::product(extents);
-  switch (layout) {
-    case Layout::dense: break;
-    case Layout::transposed: {
-      std::vector<size_t> order(rank);
-      std::iota(order.begin(), order.end(), size_t{0});
-      for (size_t i = rank; i > 1; --i) std::swap(order[i - 1], order[c.below(i)]);
-      int64_t s = 1;
-      for (size_t i = rank; i-- > 0; s *= extents[order[i]]) in.strides[order[i]] = s;
-      break;
-    }
-    case Layout::sliced:
-    case Layout::negative: {
-      // A window of a larger dense array, perhaps with every second element, perhaps backwards.
-      Extents whole = extents;
-      std::vector<int64_t> step(rank, 1), skip(rank, 0);
-      for (size_t i = 0; i < rank; ++i) {
-        step[i] = c.between(1, 2);
-        skip[i] = c.between(0, 2);
-        whole[i] = extents[i] * step[i] + skip[i] + c.between(0, 2);
-      }
-      in.strides = oracle::dense_strides(whole);
-      for (size_t i = 0; i < rank; ++i) {
-        in.offset += skip[i] * in.strides[i];
-        in.strides[i] *= step[i];
-        if (layout == Layout::negative && extents[i] > 0 && c.chance(70)) {
-          in.offset += (extents[i] - 1) * in.strides[i];
-          in.strides[i] = -in.strides[i];
-        }
-      }
-      elements = oracle::product(whole);
-      break;
-    }
-    case Layout::repeated: {
-      int64_t s = 1;
-      for (size_t i = rank; i-- > 0;) {
-        if (c.chance(50)) {
-          in.strides[i] = 0;
-        } else {
-          in.strides[i] = s;
-          s *= extents[i];
-        }
-      }
-      break;
-    }
-  }
-  in.offset += kGuard;
-  in.buffer.resize(static_cast<size_t>((elements + 2 * kGuard) * byte_size(dtype)));
-  for (int64_t i = 0; i < elements + 2 * kGuard; ++i) {
-    std::byte* at = in.buffer.data() + i * byte_size(dtype);
-    if (is_real(dtype)) store_real(dtype, at, random_real_value(c, magnitude));
-    else if (dtype == DType::boolean) store_integer(dtype, at, c.chance(70));
-    else store_integer(dtype, at, dtype == DType::u8 ? c.between(0, 9) : c.between(-9, 9));
-  }
-  return in;
-}
-
-std::vector<StridedInput> random_inputs(const Graph& graph, uint64_t seed, Magnitude magnitude, std::optional<Layout> layout) {
-  std::vector<StridedInput> out;
-  for (ValueId v : oracle::given_leaves(graph)) {
-    uint64_t h = 0xcbf29ce484222325ULL ^ seed;
-    for (char ch : graph.value(v).name) h = (h ^ static_cast<unsigned char>(ch)) * 0x100000001b3ULL;
-    Choices c(h);
-    const Layout how = layout ? *layout : c.pick(std::vector{Layout::dense, Layout::transposed, Layout::sliced, Layout::negative, Layout::repeated});
-    out.push_back(random_input(c, graph.type(v).dtype, graph.extents(v), magnitude, how));
-  }
-  return out;
-}
-
-std::vector<oracle::Tensor> tensors_of(const std::vector<StridedInput>& inputs) {
-  std::vector<oracle::Tensor> out;
-  for (const StridedInput& i : inputs) out.push_back(i.tensor());
-  return out;
-}
-
-namespace {
-
-// Copies what the outputs need, reading `instead[v]` where that is set.
-Graph copy_part(const Graph& g, const std::vector<graph::Output>& outputs, const std::map<uint32_t, ValueId>& instead) {
-  auto resolve = [&](ValueId v) {
-    for (auto it = instead.find(v.index); it != instead.end(); it = instead.find(v.index)) v = it->second;
-    return v;
-  };
-  std::vector<bool> needed(g.node_count());
-  for (const auto& o : outputs) needed[g.value(resolve(o.value)).node.index] = true;
-  for (size_t i = g.node_count(); i-- > 0;)
-    if (needed[i])
-      for (ValueId v : g.node(graph::NodeId(static_cast<uint32_t>(i))).operands) needed[g.value(resolve(v)).node.index] = true;
-  Builder b(g.name(), g.shared_syms());
-  std::vector<ValueId> map(g.value_count());
-  for (graph::NodeId id : g.node_ids()) {
-    if (!needed[id.index]) continue;
-    const graph::Node& n = g.node(id);
-    std::vector<ValueId> operands, results;
-    for (ValueId v : n.operands) operands.push_back(map[resolve(v).index]);
-    const auto& a = n.attributes;
-    if (n.op == Op::input) results = {b.input(a.get<std::string>("name"), a.get<DType>("dtype"), a.get<std::vector<sym::Expr>>("shape"))};
-    else if (n.op == Op::scalar) results = {b.scalar(a.get<std::string>("name"), a.get<DType>("dtype"))};
-    else if (n.op == Op::constant)
-      results = {b.constant(a.get<std::string>("name"), a.get<DType>("dtype"), a.get<std::vector<sym::Expr>>("shape"), a.get<graph::ConstantData>("data"))};
-    else results = b.make_all(n.op, operands, a);
-    for (size_t i = 0; i < results.size(); ++i) map[n.results[i].index] = results[i];
-  }
-  for (const auto& o : outputs) b.output(o.name, map[resolve(o.value).index]);
-  return b.take();
-}
-
-}  // namespace
-
-Graph extract(const Graph& graph, const std::vector<graph::Output>& outputs) { return copy_part(graph, outputs, {}); }
-
-Graph shrink(Graph g, const std::function<bool(const Graph&)>& fails) {
-  auto try_it = [&](const std::vector<graph::Output>& outputs, const std::map<uint32_t, ValueId>& instead) {
-    Graph smaller = copy_part(g, outputs, instead);
-    if (!fails(smaller)) return false;
-    g = std::move(smaller);
-    return true;
-  };
-  for (bool changed = true; changed;) {
-    changed = false;
-    if (g.outputs().size() > 1)
-      for (const auto& o : g.outputs())
-        if (try_it({o}, {})) {
-          changed = true;
-          break;
-        }
-    if (changed) continue;
-    // An earlier value as the only output.
-    for (size_t v = 0; v < g.value_count() && !changed; ++v) {
-      const ValueId id(static_cast<uint32_t>(v));
-      if (g.outputs().size() == 1 && g.outputs()[0].value == id) continue;
-      if (info(g.producer(id).op).category != Category::leaf) changed = try_it({{"y0", id}}, {});
-    }
-    for (graph::NodeId id : g.node_ids()) {
-      if (changed) break;
-      const graph::Node& n = g.node(id);
-      if (n.results.size() != 1) continue;
-      for (ValueId v : n.operands)
-        if (!changed && g.type(v) == g.type(n.results[0])) changed = try_it(g.outputs(), {{n.results[0].index, v}});
-    }
-  }
-  return g;
-}
 
 }  // namespace cleave::testing

@@ -16,8 +16,8 @@ struct RandomGraphOptions {
   int max_operators = 10;
   int64_t max_elements = 4096;  // of one value; larger results are dropped
   bool sixteen_bit = true;
-  bool dialect = true;                  // scaled_reduce, unscale
-  std::optional<graph::Op> must_have;   // try this operator first
+  bool dialect = true;                 // scaled_reduce, unscale
+  std::optional<graph::Op> must_have;  // try this operator first
 };
 
 graph::Graph random_graph(Choices& choices, const RandomGraphOptions& options = {});
@@ -37,7 +37,8 @@ struct StridedInput {
   oracle::Tensor tensor() const { return oracle::from_memory(dtype, extents, strides, first()); }
 };
 
-StridedInput random_input(Choices& choices, DType dtype, std::vector<int64_t> extents, Magnitude magnitude, Layout layout);
+StridedInput random_input(Choices& choices, DType dtype, std::vector<int64_t> extents, Magnitude magnitude,
+                          Layout layout);
 
 // Inputs for given_leaves() in order. Each depends on the seed and its own name only, so that a shrunk graph keeps the
 // values of those that are left. Without a layout each gets a random one.

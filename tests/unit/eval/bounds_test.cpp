@@ -27,7 +27,9 @@ Tensor online_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64
       float high = top;
       for (int64_t j = first; j < std::min(n, first + block); ++j) {
         float x = 0;
-        for (int64_t c = d; c-- > 0;) x += static_cast<float>(q.reals[static_cast<size_t>(i * d + c)]) * static_cast<float>(k.reals[static_cast<size_t>(j * d + c)]);
+        for (int64_t c = d; c-- > 0;)
+          x += static_cast<float>(q.reals[static_cast<size_t>(i * d + c)]) *
+               static_cast<float>(k.reals[static_cast<size_t>(j * d + c)]);
         s.push_back(x * scale);
         high = std::max(high, s.back());
       }
@@ -37,11 +39,14 @@ Tensor online_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64
       for (size_t j = 0; j < s.size(); ++j) {
         const float p = std::exp2(s[j] - high);
         total += p;
-        for (int64_t c = 0; c < d; ++c) sums[static_cast<size_t>(c)] += p * static_cast<float>(v.reals[static_cast<size_t>((first + static_cast<int64_t>(j)) * d + c)]);
+        for (int64_t c = 0; c < d; ++c)
+          sums[static_cast<size_t>(c)] +=
+              p * static_cast<float>(v.reals[static_cast<size_t>((first + static_cast<int64_t>(j)) * d + c)]);
       }
       top = high;
     }
-    for (int64_t c = 0; c < d; ++c) out.reals[static_cast<size_t>(i * d + c)] = static_cast<double>(sums[static_cast<size_t>(c)] * (1 / total));
+    for (int64_t c = 0; c < d; ++c)
+      out.reals[static_cast<size_t>(i * d + c)] = static_cast<double>(sums[static_cast<size_t>(c)] * (1 / total));
   }
   return out;
 }
@@ -49,8 +54,11 @@ Tensor online_attention(const Tensor& q, const Tensor& k, const Tensor& v, int64
 TEST(Bounds, AcceptOnlineAttentionInFloatAndRejectAPercent) {
   const int64_t n = 96, d = 16;
   for (const double magnitude : {1e-2, 1.0, 6.0}) {
-    const Tensor q = normal(DType::f32, {n, d}, 1, magnitude), k = normal(DType::f32, {n, d}, 2, magnitude), v = normal(DType::f32, {n, d}, 3);
-    const auto expected = bounded("  input Q: f32[96, 16]\n  input K: f32[96, 16]\n  input V: f32[96, 16]\n  output O = sdpa(Q, K, V)", {q, k, v});
+    const Tensor q = normal(DType::f32, {n, d}, 1, magnitude), k = normal(DType::f32, {n, d}, 2, magnitude),
+                 v = normal(DType::f32, {n, d}, 3);
+    const auto expected =
+        bounded("  input Q: f32[96, 16]\n  input K: f32[96, 16]\n  input V: f32[96, 16]\n  output O = sdpa(Q, K, V)",
+                {q, k, v});
     for (const int64_t block : {1, 16, 96}) {
       const Difference d1 = compare(online_attention(q, k, v, n, d, block), expected[0]);
       EXPECT_TRUE(d1.ok()) << d1.text;
@@ -67,7 +75,10 @@ TEST(Bounds, AcceptOnlineAttentionInFloatAndRejectAPercent) {
 TEST(Bounds, AcceptSumsInAnyOrder) {
   const int64_t n = 5000;
   const Tensor x = normal(DType::f32, {n}, 9, 100);
-  const auto expected = bounded("  input X: f32[5000]\n  output S = sum(X)\n  output M = mean(X)\n  output P = contract(\"i, i ->\", X, X)\n  A, V = moments(X)\n  output V", {x});
+  const auto expected = bounded(
+      "  input X: f32[5000]\n  output S = sum(X)\n  output M = mean(X)\n  output P = contract(\"i, i ->\", X, X)\n  A, "
+      "V = moments(X)\n  output V",
+      {x});
   float forward = 0, squares = 0;
   float lanes[8] = {};
   for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
@@ -96,13 +107,16 @@ TEST(Bounds, AcceptSumsInAnyOrder) {
 
 TEST(Bounds, LikelyBoundsOfLongContractionsSeeAPercent) {
   const Tensor a = normal(DType::f32, {4, 4096}, 1), b = normal(DType::f32, {4096, 8}, 2);
-  const auto g = graph_of("  input A: f32[4, 4096]\n  input B: f32[4096, 8]\n  output C = contract(\"i k, k j -> i j\", A, B)");
-  const auto worst = evaluate_with_bounds(g, std::vector{a, b}), likely = evaluate_with_bounds(g, std::vector{a, b}, {.likely = true});
+  const auto g =
+      graph_of("  input A: f32[4, 4096]\n  input B: f32[4096, 8]\n  output C = contract(\"i k, k j -> i j\", A, B)");
+  const auto worst = evaluate_with_bounds(g, std::vector{a, b}),
+             likely = evaluate_with_bounds(g, std::vector{a, b}, {.likely = true});
   Tensor got = zeros(DType::f32, {4, 8}), wrong = (*likely)[0].value;
   for (size_t i = 0; i < 4; ++i)
     for (size_t j = 0; j < 8; ++j) {
       float s = 0;
-      for (size_t k = 0; k < 4096; ++k) s += static_cast<float>(a.reals[i * 4096 + k]) * static_cast<float>(b.reals[k * 8 + j]);
+      for (size_t k = 0; k < 4096; ++k)
+        s += static_cast<float>(a.reals[i * 4096 + k]) * static_cast<float>(b.reals[k * 8 + j]);
       got.reals[i * 8 + j] = static_cast<double>(s);
     }
   for (double& v : wrong.reals) v *= 1.01;
@@ -115,7 +129,8 @@ TEST(Bounds, LikelyBoundsOfLongContractionsSeeAPercent) {
 // What a one-pass variance loses is outside the bound: it must be found wrong.
 TEST(Bounds, RejectAVarianceByTheDifferenceOfSquares) {
   const Tensor x = real({4}, {80000, 80001, 80002, 80003});
-  const auto expected = bounded("  input X: f32[4]\n  M, V = moments(X)\n  output V\n  output Y = layer_norm(X, axes=[0])", {x});
+  const auto expected =
+      bounded("  input X: f32[4]\n  M, V = moments(X)\n  output V\n  output Y = layer_norm(X, axes=[0])", {x});
   float s = 0, s2 = 0;
   for (double v : x.reals) {
     s += static_cast<float>(v);
@@ -163,10 +178,10 @@ TEST(Bounds, JumpsWithinReachAreUnknown) {
                            {real({2}, {5, 7})});
   for (size_t i = 0; i < 7; ++i)
     for (double e : out[i].bound) EXPECT_EQ(e, kInf) << i;
-  for (double e : out[7].bound) EXPECT_EQ(e, 0);   // 0.5 is far from a jump
-  for (double e : out[8].bound) EXPECT_EQ(e, 0);   // false and anything
+  for (double e : out[7].bound) EXPECT_EQ(e, 0);  // 0.5 is far from a jump
+  for (double e : out[8].bound) EXPECT_EQ(e, 0);  // false and anything
   for (double e : out[9].bound) EXPECT_EQ(e, kInf);
-  EXPECT_EQ(out[10].bound[0], 0);                  // one certain element settles it
+  EXPECT_EQ(out[10].bound[0], 0);  // one certain element settles it
 }
 
 TEST(Bounds, FloorOfAnInexactQuotientIsUnknownOnlyNearWholeNumbers) {
@@ -201,9 +216,12 @@ TEST(Bounds, InfinitiesAndNanAreKnownUnlessTheirCauseIsNot) {
 
 TEST(Bounds, SixteenBitResultsMayBeStoredOrKept) {
   const Tensor x = normal(DType::f16, {16}, 3);
-  const auto out = bounded("  input X: f16[16]\n  output Y = mul(mul(X, X), X)\n  output Z = cast(cast(mul(X, 1.1), dtype=f16), dtype=f32)", {x});
+  const auto out = bounded(
+      "  input X: f16[16]\n  output Y = mul(mul(X, X), X)\n  output Z = cast(cast(mul(X, 1.1), dtype=f16), dtype=f32)",
+      {x});
   for (size_t i = 0; i < 16; ++i) {
-    const double v = x.reals[i], kept = round_to(DType::f16, v * v * v), stored = round_to(DType::f16, round_to(DType::f16, v * v) * v);
+    const double v = x.reals[i], kept = round_to(DType::f16, v * v * v),
+                 stored = round_to(DType::f16, round_to(DType::f16, v * v) * v);
     EXPECT_LE(std::fabs(kept - out[0].value.reals[i]), out[0].bound[i]);
     EXPECT_LE(std::fabs(stored - out[0].value.reals[i]), out[0].bound[i]);
     EXPECT_LT(out[0].bound[i], 4e-3 * std::fabs(out[0].value.reals[i]) + 1e-6);
@@ -211,7 +229,8 @@ TEST(Bounds, SixteenBitResultsMayBeStoredOrKept) {
 }
 
 TEST(Bounds, FlushedDenormalsAreAllowed) {
-  const auto out = bounded("  input X: f32[2]\n  output Y = mul(X, 1e-38)\n  output Z = add(X, 0.0)", {real({2}, {0.001, 1e-40})});
+  const auto out =
+      bounded("  input X: f32[2]\n  output Y = mul(X, 1e-38)\n  output Z = add(X, 0.0)", {real({2}, {0.001, 1e-40})});
   EXPECT_GE(out[0].bound[0], 1e-41);
   EXPECT_GE(out[1].bound[1], 1e-40 * 0.999);
 }

@@ -21,8 +21,10 @@ TEST(FaultKinds, BR01FullyMaskedRowsAreZeroWithMinusInfinityAsLogSumExp) {
   for (size_t d = 0; d < 8; ++d) score += q.reals[33 * 8 + d] * k.reals[d] / std::sqrt(8.0);
   for (size_t i = 0; i < 34; ++i) {
     for (size_t d = 0; d < 8; ++d) EXPECT_EQ(out[0].reals[i * 8 + d], i < 33 ? 0.0 : v.reals[d]);
-    if (i < 33) EXPECT_EQ(out[1].reals[i], -kInf);
-    else EXPECT_NEAR(out[1].reals[i], score, 1e-7);  // the scale is an f32 literal
+    if (i < 33)
+      EXPECT_EQ(out[1].reals[i], -kInf);
+    else
+      EXPECT_NEAR(out[1].reals[i], score, 1e-7);  // the scale is an f32 literal
   }
 }
 
@@ -50,7 +52,8 @@ TEST(FaultKinds, BR09BandedMasksOverLongSequencesAreFinite) {
     double sum = 0, first = 0;
     for (int64_t c = std::max<int64_t>(0, row - 9); c <= row; ++c) {
       double s = 0;
-      for (int64_t d = 0; d < 4; ++d) s += q.reals[static_cast<size_t>(row * 4 + d)] * k.reals[static_cast<size_t>(c * 4 + d)] / 2;
+      for (int64_t d = 0; d < 4; ++d)
+        s += q.reals[static_cast<size_t>(row * 4 + d)] * k.reals[static_cast<size_t>(c * 4 + d)] / 2;
       sum += std::exp(s);
       first += std::exp(s) * v.reals[static_cast<size_t>(c * 4)];
     }
@@ -111,8 +114,10 @@ TEST(FaultKinds, BR16AnEmptyAxisThatIsNotReduced) {
 
 TEST(FaultKinds, BR18ReductionsOfAScalar) {
   for (const char* axes : {"[]", "[0]", "[-1]"}) {
-    const auto out = run(fmt::format("  input X: f32\n  output Y = sum(X, axes={0})\n  output Z = amax(X, axes={0}, keepdims=true)", axes),
-                         {scalar_tensor(DType::f32, 2.5)});
+    const auto out =
+        run(fmt::format("  input X: f32\n  output Y = sum(X, axes={0})\n  output Z = amax(X, axes={0}, keepdims=true)",
+                        axes),
+            {scalar_tensor(DType::f32, 2.5)});
     EXPECT_TENSOR_EQ(out[0], scalar_tensor(DType::f32, 2.5));
     EXPECT_TENSOR_EQ(out[1], scalar_tensor(DType::f32, 2.5));
   }
@@ -157,7 +162,9 @@ TEST(FaultKinds, BR44SignsOfZero) {
     output C = neg(X)
     output D = elu(X, 1.0)
     output E = sqrt(X)
-    output F = silu(X))",
+    output F = silu(X)
+    output G = max(X, 0.0)
+    output H = mul(X, -1.0))",
                        {real({1}, {-0.0})});
   auto negative = [&](size_t i) { return std::signbit(out[i].reals[0]); };
   EXPECT_FALSE(negative(0));  // -0 + 0 = +0
@@ -166,6 +173,8 @@ TEST(FaultKinds, BR44SignsOfZero) {
   EXPECT_TRUE(negative(3));
   EXPECT_TRUE(negative(4));
   EXPECT_TRUE(negative(5));
+  EXPECT_FALSE(negative(6));
+  EXPECT_FALSE(negative(7));
 }
 
 TEST(FaultKinds, BR46TheFirstNanIsTheExtremum) {
@@ -174,7 +183,9 @@ TEST(FaultKinds, BR46TheFirstNanIsTheExtremum) {
       std::vector<double> values(static_cast<size_t>(width), 4.6);
       values[static_cast<size_t>(at)] = kNan;
       values.back() = kNan;
-      const auto out = run(fmt::format("  input X: f32[{}]\n  output M = amax(X)\n  output A = argmax(X, axis=0)\n  output I = argmin(X, axis=0)\n  V, K = topk(X, k=1, axis=0)\n  output K", width),
+      const auto out = run(fmt::format("  input X: f32[{}]\n  output M = amax(X)\n  output A = argmax(X, axis=0)\n  "
+                                       "output I = argmin(X, axis=0)\n  V, K = topk(X, k=1, axis=0)\n  output K",
+                                       width),
                            {real({width}, values)});
       EXPECT_TRUE(std::isnan(out[0].reals[0]));
       EXPECT_EQ(out[1].ints[0], at);
@@ -184,11 +195,13 @@ TEST(FaultKinds, BR46TheFirstNanIsTheExtremum) {
 }
 
 TEST(FaultKinds, BR51LayerNormOfALargeMeanAndASmallSpread) {
-  const auto big = run("  input X: f32[4]\n  output Y = layer_norm(X, axes=[0], eps=0)", {real({4}, {80000, 80001, 80002, 80003})}, true);
+  const auto big = run("  input X: f32[4]\n  output Y = layer_norm(X, axes=[0], eps=0)",
+                       {real({4}, {80000, 80001, 80002, 80003})}, true);
   EXPECT_TENSOR_NEAR(big[0], real({4}, {-1.3416407865, -0.4472135955, 0.4472135955, 1.3416407865}), 0, 1e-3);
   std::vector<double> row;
   for (int i = 0; i < 16; ++i) row.push_back(static_cast<double>(static_cast<float>(1e4 + 1e-3 * i)));
-  const auto exact = run("  input X: f64[16]\n  output Y = layer_norm(X, axes=[0], eps=0)", {real({16}, row, DType::f64)});
+  const auto exact =
+      run("  input X: f64[16]\n  output Y = layer_norm(X, axes=[0], eps=0)", {real({16}, row, DType::f64)});
   auto rounded = run("  input X: f32[16]\n  output Y = layer_norm(X, axes=[0], eps=0)", {real({16}, row)}, true);
   rounded[0].dtype = DType::f64;
   // The mean is rounded to f32 (half a unit is 5e-4, a tenth of the spread), so the values may shift but stay finite.
@@ -201,7 +214,8 @@ TEST(FaultKinds, BR54ScalesThatBroadcast) {
   for (const auto& [type, extents] : std::vector<std::pair<const char*, std::vector<int64_t>>>{
            {"f32[1]", {1}}, {"f32[8]", {8}}, {"f32[4, 8]", {4, 8}}, {"f32", {}}}) {
     const Tensor gamma = normal(DType::f32, extents, 7);
-    const auto out = run(fmt::format("  input X: f32[4, 8]\n  input G: {}\n  output Y = layer_norm(X, G, axes=[1])", type), {x, gamma});
+    const auto out = run(
+        fmt::format("  input X: f32[4, 8]\n  input G: {}\n  output Y = layer_norm(X, G, axes=[1])", type), {x, gamma});
     Tensor expected = plain[0];
     for (size_t i = 0; i < 32; ++i)
       expected.reals[i] *= gamma.reals[extents.size() == 2 ? i : extents == std::vector<int64_t>{8} ? i % 8 : 0];

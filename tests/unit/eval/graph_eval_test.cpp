@@ -28,7 +28,8 @@ TEST(GraphEval, ContractsOverAnyIndices) {
                        {a, b});
   auto x = [&](size_t p, size_t i, size_t k) { return a.reals[(p * 3 + i) * 4 + k]; };
   auto y = [&](size_t k, size_t j, size_t p) { return b.reals[(k * 5 + j) * 2 + p]; };
-  Tensor batched = zeros(DType::f64, {5, 2, 3}), outer = zeros(DType::f64, {2, 3, 2, 5}), trace = zeros(DType::f64, {5});
+  Tensor batched = zeros(DType::f64, {5, 2, 3}), outer = zeros(DType::f64, {2, 3, 2, 5}),
+         trace = zeros(DType::f64, {5});
   for (size_t p = 0; p < 2; ++p)
     for (size_t i = 0; i < 3; ++i)
       for (size_t j = 0; j < 5; ++j)
@@ -60,7 +61,10 @@ TEST(GraphEval, ContractsDiagonalsBroadcastAxesAndIntegers) {
 
 TEST(GraphEval, LargeProductsAreRight) {
   const Tensor a = normal(DType::f32, {37, 70}, 1), b = normal(DType::f32, {70, 523}, 2);
-  const auto out = run("  input A: f32[37, 70]\n  input B: f32[70, 523]\n  output C = contract(\"i k, k j -> i j\", A, B)\n  output D = contract(\"i k, k j -> j i\", A, B)", {a, b});
+  const auto out =
+      run("  input A: f32[37, 70]\n  input B: f32[70, 523]\n  output C = contract(\"i k, k j -> i j\", A, B)\n  output "
+          "D = contract(\"i k, k j -> j i\", A, B)",
+          {a, b});
   for (size_t i = 0; i < 37; ++i)
     for (size_t j = 0; j < 523; ++j) {
       double s = 0;
@@ -84,7 +88,8 @@ TEST(GraphEval, ReductionsAndTheirIdentities) {
     output any = any(B, axes=[1])
     output all = all(B, axes=[1])
     output top = amax(I))",
-                       {real({2, 3}, {1, 2, 6, 4, 4, 4}), integers({2, 2}, {0, 1, 1, 1}, DType::boolean), integers({3}, {-5, -9, -7}, DType::i32)});
+                       {real({2, 3}, {1, 2, 6, 4, 4, 4}), integers({2, 2}, {0, 1, 1, 1}, DType::boolean),
+                        integers({3}, {-5, -9, -7}, DType::i32)});
   EXPECT_TENSOR_EQ(out[0], real({2}, {3, 4}));
   EXPECT_TENSOR_EQ(out[1], real({1, 3}, {4, 8, 24}));
   EXPECT_TENSOR_EQ(out[2], real({}, {1}));
@@ -128,7 +133,8 @@ TEST(GraphEval, GatherWrapsNegativeIndicesAndClampsTheRest) {
   const auto out = run("  input X: f32[2, 3]\n  input I: i32[2, 2]\n  output Y = gather(X, I, axis=1)",
                        {real({2, 3}, numbers(6)), integers({2, 2}, {0, -1, 99, -99}, DType::i32)});
   EXPECT_TENSOR_EQ(out[0], real({2, 2, 2}, {0, 2, 2, 0, 3, 5, 5, 3}));
-  const auto none = run("  input X: f32[0]\n  input I: i64[2]\n  output Y = gather(X, I, axis=0)", {zeros(DType::f32, {0}), integers({2}, {0, 5})});
+  const auto none = run("  input X: f32[0]\n  input I: i64[2]\n  output Y = gather(X, I, axis=0)",
+                        {zeros(DType::f32, {0}), integers({2}, {0, 5})});
   EXPECT_TENSOR_EQ(none[0], real({2}, {0, 0}));
 }
 
@@ -187,11 +193,14 @@ TEST(GraphEval, TheStabilisedDialectIsSoftmaxInTwoParts) {
 }
 
 TEST(GraphEval, RoundingFollowsTheStorageTypeOnDemand) {
-  const std::string text = "  input X: f16[1]\n  output Y = sub(add(X, 2048.0), 2048.0)\n  output Z = cast(cast(X, dtype=f32), dtype=f16)";
+  const std::string text =
+      "  input X: f16[1]\n  output Y = sub(add(X, 2048.0), 2048.0)\n  output Z = cast(cast(X, dtype=f32), dtype=f16)";
   EXPECT_EQ(run(text, {real({1}, {0.5}, DType::f16)})[0].reals[0], 0.5);
   EXPECT_EQ(run(text, {real({1}, {0.5}, DType::f16)}, true)[0].reals[0], 0);
   // A cast that is written rounds in either mode.
-  EXPECT_NE(run("  input X: f32[1]\n  output Y = cast(cast(X, dtype=f16), dtype=f32)", {real({1}, {1.0 / 3})})[0].reals[0], 1.0 / 3);
+  EXPECT_NE(
+      run("  input X: f32[1]\n  output Y = cast(cast(X, dtype=f16), dtype=f32)", {real({1}, {1.0 / 3})})[0].reals[0],
+      1.0 / 3);
 }
 
 TEST(GraphEval, WhatCannotBeEvaluatedIsRefused) {
@@ -202,12 +211,20 @@ TEST(GraphEval, WhatCannotBeEvaluatedIsRefused) {
   const std::string text = "  dim N\n  input X: f32[N]\n  output Y = exp(X)";
   EXPECT_THAT(error(text, {zeros(DType::f32, {3})}), HasSubstr("`N` has no value"));
   EXPECT_THAT(error("  input X: f32[3]\n  output Y = exp(X)", {}), HasSubstr("takes 1 operands, 0 were given"));
-  EXPECT_THAT(error("  input X: f32[3]\n  output Y = exp(X)", {zeros(DType::f32, {4})}), HasSubstr("is [3], [4] was given"));
-  EXPECT_THAT(error("  input X: f32[3]\n  output Y = exp(X)", {zeros(DType::f64, {3})}), HasSubstr("is f32, f64 was given"));
-  EXPECT_THAT(error("  input X: f32[1]\n  output Y = broadcast(X, shape=[1099511627776])", {zeros(DType::f32, {1})}), HasSubstr("more than the limit"));
-  EXPECT_THAT(error("  input X: f32[9, 9]\n  output Y = contract(\"i k, k j -> i j\", X, X)", {zeros(DType::f32, {9, 9})}, {.max_steps = 700}), HasSubstr("steps of evaluation"));
+  EXPECT_THAT(error("  input X: f32[3]\n  output Y = exp(X)", {zeros(DType::f32, {4})}),
+              HasSubstr("is [3], [4] was given"));
+  EXPECT_THAT(error("  input X: f32[3]\n  output Y = exp(X)", {zeros(DType::f64, {3})}),
+              HasSubstr("is f32, f64 was given"));
+  EXPECT_THAT(error("  input X: f32[1]\n  output Y = broadcast(X, shape=[1099511627776])", {zeros(DType::f32, {1})}),
+              HasSubstr("more than the limit"));
+  EXPECT_THAT(error("  input X: f32[9, 9]\n  output Y = contract(\"i k, k j -> i j\", X, X)",
+                    {zeros(DType::f32, {9, 9})}, {.max_steps = 700}),
+              HasSubstr("steps of evaluation"));
   EXPECT_FALSE(evaluate(graph_of("  input X: f32[3]\n  output Y = exp(X)"), std::map<std::string, Tensor>{}).ok());
-  const auto far = run("  input X: f32[3]\n  output Y = window(X, axes=[0], sizes=[2], strides=[2147483648], dilations=[2147483648], low=[2147483648], high=[2147483648])", {zeros(DType::f32, {3})});
+  const auto far =
+      run("  input X: f32[3]\n  output Y = window(X, axes=[0], sizes=[2], strides=[2147483648], "
+          "dilations=[2147483648], low=[2147483648], high=[2147483648])",
+          {zeros(DType::f32, {3})});
   EXPECT_EQ(far[0].elements(), 4);
 }
 

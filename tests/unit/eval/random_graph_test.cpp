@@ -42,7 +42,8 @@ std::string outside_bounds(const Graph& g, uint64_t seed, Magnitude magnitude) {
   const auto inputs = tensors_of(random_inputs(g, seed, magnitude, std::nullopt));
   const auto bounds = evaluate_with_bounds(g, inputs);
   const auto rounded = evaluate(g, inputs, {.round_to_storage = true});
-  if (!bounds.ok() || !rounded.ok()) return "not evaluated: " + render((bounds.ok() ? rounded.errors() : bounds.errors()), nullptr);
+  if (!bounds.ok() || !rounded.ok())
+    return "not evaluated: " + render((bounds.ok() ? rounded.errors() : bounds.errors()), nullptr);
   for (size_t i = 0; i < rounded->size(); ++i) {
     const Difference d = compare((*rounded)[i], (*bounds)[i]);
     if (!d.ok()) return fmt::format("{}: {}", g.outputs()[i].name, d.text);
@@ -57,7 +58,8 @@ TEST(RandomGraph, RoundedEvaluationKeepsTheBounds) {
       const std::string why = outside_bounds(g, seed, m);
       if (why.empty()) continue;
       const Graph small = shrink(g, [&](const Graph& s) { return !outside_bounds(s, seed, m).empty(); });
-      ADD_FAILURE() << "seed " << seed << ", magnitude " << static_cast<int>(m) << ": " << why << "\nshrunk: " << outside_bounds(small, seed, m) << "\n"
+      ADD_FAILURE() << "seed " << seed << ", magnitude " << static_cast<int>(m) << ": " << why
+                    << "\nshrunk: " << outside_bounds(small, seed, m) << "\n"
                     << graph::print(small);
       return;
     }
@@ -115,7 +117,9 @@ TEST(RandomGraph, ShrinkingKeepsTheFault) {
       if (g.node(id).op == graph::Op::exp) return true;
     return false;
   };
-  const Graph g = graph_of("  input X: f32[3]\n  input Z: f32[3]\n  A = exp(neg(abs(X)))\n  output B = mul(sin(A), Z)\n  output C = add(Z, 1.0)");
+  const Graph g = graph_of(
+      "  input X: f32[3]\n  input Z: f32[3]\n  A = exp(neg(abs(X)))\n  output B = mul(sin(A), Z)\n  output C = add(Z, "
+      "1.0)");
   const Graph small = shrink(g, has_exp);
   EXPECT_TRUE(has_exp(small));
   EXPECT_EQ(small.node_count(), 2u) << graph::print(small);

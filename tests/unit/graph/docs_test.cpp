@@ -23,12 +23,15 @@ TEST(GraphDocs, EveryOperatorHasItsRow) {
     if (line.starts_with("| `")) rows.push_back(line);
   for (const OpInfo& op : all_ops()) {
     const std::string name = fmt::format("`{}`", op.name);
-    const auto row = std::find_if(rows.begin(), rows.end(), [&](const std::string& r) { return r.substr(0, r.find('|', 1)).find(name) != std::string::npos; });
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const std::string& r) {
+      return r.substr(0, r.find('|', 1)).find(name) != std::string::npos;
+    });
     ASSERT_NE(row, rows.end()) << op.name << " is not in docs/graph.md";
     const size_t begin = row->find('|', 1) + 1;
     const std::string arguments = row->substr(begin, row->find('|', begin) - begin);
     for (const AttributeInfo& a : op.attributes)
-      EXPECT_NE(arguments.find(a.required ? a.name : "*" + a.name + "*"), std::string::npos) << op.name << " " << a.name;
+      EXPECT_NE(arguments.find(a.required ? a.name : "*" + a.name + "*"), std::string::npos)
+          << op.name << " " << a.name;
   }
 }
 

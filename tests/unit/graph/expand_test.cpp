@@ -79,7 +79,8 @@ TEST(Expand, SoftmaxOfInfinitiesAndNothing) {
 }
 
 TEST(Expand, Norms) {
-  const Tensor x = normal(DType::f64, {2, 6, 3}, 1), scale = normal(DType::f64, {3}, 2), bias = normal(DType::f64, {3}, 3);
+  const Tensor x = normal(DType::f64, {2, 6, 3}, 1), scale = normal(DType::f64, {3}, 2),
+               bias = normal(DType::f64, {3}, 3);
   const Tensor channel = normal(DType::f64, {6}, 4), shift = normal(DType::f64, {6}, 5);
   const auto out = run(R"(
     input X: f64[2, 6, 3]
@@ -97,14 +98,23 @@ TEST(Expand, Norms) {
     for (double a : v) variance += (a - mean) * (a - mean) / static_cast<double>(v.size());
   };
   double mean = 0, variance = 0;
-  EXPECT_TENSOR_NEAR(out[0], by_rows(x, [&](auto& row, size_t) {
-    moments(row, mean, variance);
-    for (size_t i = 0; i < 3; ++i) row[i] = (row[i] - mean) / std::sqrt(variance + 0.001) * scale.reals[i] + bias.reals[i];
-  }), 1e-12, 1e-12);
-  EXPECT_TENSOR_NEAR(out[1], by_rows(x, [&](auto& row, size_t) {
-    const double power = (row[0] * row[0] + row[1] * row[1] + row[2] * row[2]) / 3;
-    for (size_t i = 0; i < 3; ++i) row[i] = row[i] / std::sqrt(power + 1e-5) * scale.reals[i];
-  }), 1e-12, 1e-12);
+  EXPECT_TENSOR_NEAR(out[0],
+                     by_rows(x,
+                             [&](auto& row, size_t) {
+                               moments(row, mean, variance);
+                               for (size_t i = 0; i < 3; ++i)
+                                 row[i] =
+                                     (row[i] - mean) / std::sqrt(variance + 0.001) * scale.reals[i] + bias.reals[i];
+                             }),
+                     1e-12, 1e-12);
+  EXPECT_TENSOR_NEAR(out[1],
+                     by_rows(x,
+                             [&](auto& row, size_t) {
+                               const double power = (row[0] * row[0] + row[1] * row[1] + row[2] * row[2]) / 3;
+                               for (size_t i = 0; i < 3; ++i)
+                                 row[i] = row[i] / std::sqrt(power + 1e-5) * scale.reals[i];
+                             }),
+                     1e-12, 1e-12);
   Tensor groups = x;
   groups.extents = {2, 2, 9};
   groups = by_rows(groups, [&](auto& row, size_t r) {
@@ -124,8 +134,10 @@ struct Attention {
 };
 
 // Softmax attention with loops; `mask` [heads, s, l] is added.
-std::pair<Tensor, Tensor> attention(const Attention& a, const Tensor& q, const Tensor& k, const Tensor& v, const std::vector<double>& mask) {
-  Tensor out = oracle::zeros(q.dtype, {a.batch, a.heads, a.s, a.e}), lse = oracle::zeros(q.dtype, {a.batch, a.heads, a.s});
+std::pair<Tensor, Tensor> attention(const Attention& a, const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const std::vector<double>& mask) {
+  Tensor out = oracle::zeros(q.dtype, {a.batch, a.heads, a.s, a.e}),
+         lse = oracle::zeros(q.dtype, {a.batch, a.heads, a.s});
   for (int64_t b = 0; b < a.batch; ++b)
     for (int64_t h = 0; h < a.heads; ++h)
       for (int64_t i = 0; i < a.s; ++i) {
@@ -135,25 +147,32 @@ std::pair<Tensor, Tensor> attention(const Attention& a, const Tensor& q, const T
         for (int64_t j = 0; j < a.l; ++j) {
           double s = 0;
           for (int64_t x = 0; x < a.d; ++x)
-            s += q.reals[static_cast<size_t>(row * a.d + x)] * k.reals[static_cast<size_t>(((b * a.key_heads + g) * a.l + j) * a.d + x)];
+            s += q.reals[static_cast<size_t>(row * a.d + x)] *
+                 k.reals[static_cast<size_t>(((b * a.key_heads + g) * a.l + j) * a.d + x)];
           const bool hidden = (a.causal == "start" && j > i) || (a.causal == "end" && j > i + a.l - a.s);
-          scores.push_back(hidden ? -kInf : s / std::sqrt(static_cast<double>(a.d)) + mask[static_cast<size_t>((h * a.s + i) * a.l + j)]);
+          scores.push_back(hidden ? -kInf
+                                  : s / std::sqrt(static_cast<double>(a.d)) +
+                                        mask[static_cast<size_t>((h * a.s + i) * a.l + j)]);
           sum += std::exp(scores.back());
         }
         lse.reals[static_cast<size_t>(row)] = std::log(sum);
         softmax_row(scores);
         for (int64_t x = 0; x < a.e; ++x)
           for (int64_t j = 0; j < a.l; ++j)
-            out.reals[static_cast<size_t>(row * a.e + x)] += scores[static_cast<size_t>(j)] * v.reals[static_cast<size_t>(((b * a.key_heads + g) * a.l + j) * a.e + x)];
+            out.reals[static_cast<size_t>(row * a.e + x)] +=
+                scores[static_cast<size_t>(j)] *
+                v.reals[static_cast<size_t>(((b * a.key_heads + g) * a.l + j) * a.e + x)];
       }
   return {out, lse};
 }
 
 TEST(Expand, AttentionWithGroupedHeadsMasksAndEitherAlignment) {
-  for (const Attention& a : {Attention{2, 4, 4, 5, 7, 4, 3}, Attention{1, 6, 2, 5, 3, 4, 4, "start"}, Attention{2, 4, 1, 3, 7, 9, 2, "end"},
-                             Attention{1, 4, 4, 7, 3, 4, 2, "end"}, Attention{1, 2, 1, 1, 1, 1, 1, "end"}, Attention{1, 4, 2, 3, 0, 4, 2}})
+  for (const Attention& a :
+       {Attention{2, 4, 4, 5, 7, 4, 3}, Attention{1, 6, 2, 5, 3, 4, 4, "start"}, Attention{2, 4, 1, 3, 7, 9, 2, "end"},
+        Attention{1, 4, 4, 7, 3, 4, 2, "end"}, Attention{1, 2, 1, 1, 1, 1, 1, "end"}, Attention{1, 4, 2, 3, 0, 4, 2}})
     for (const std::string mask_kind : {"", "additive", "bool", "bool row"}) {
-      const Tensor q = normal(DType::f64, {a.batch, a.heads, a.s, a.d}, 1), k = normal(DType::f64, {a.batch, a.key_heads, a.l, a.d}, 2),
+      const Tensor q = normal(DType::f64, {a.batch, a.heads, a.s, a.d}, 1),
+                   k = normal(DType::f64, {a.batch, a.key_heads, a.l, a.d}, 2),
                    v = normal(DType::f64, {a.batch, a.key_heads, a.l, a.e}, 3);
       std::vector<double> added(static_cast<size_t>(a.heads * a.s * a.l), 0.0);
       std::vector<Tensor> inputs = {q, k, v};
@@ -175,9 +194,11 @@ TEST(Expand, AttentionWithGroupedHeadsMasksAndEitherAlignment) {
         mask_type = fmt::format("bool[1, 1, {}]", a.l);
       }
       const std::string text = fmt::format(
-          "  input Q: f64[{0}, {1}, {3}, {5}]\n  input K: f64[{0}, {2}, {4}, {5}]\n  input V: f64[{0}, {2}, {4}, {6}]\n{7}"
+          "  input Q: f64[{0}, {1}, {3}, {5}]\n  input K: f64[{0}, {2}, {4}, {5}]\n  input V: f64[{0}, {2}, {4}, "
+          "{6}]\n{7}"
           "  O, L = sdpa(Q, K, V{8}, causal=\"{9}\", lse=true, empty=\"zero\")\n  output O\n  output L",
-          a.batch, a.heads, a.key_heads, a.s, a.l, a.d, a.e, mask_type.empty() ? "" : "  input M: " + mask_type + "\n", mask_type.empty() ? "" : ", M", a.causal);
+          a.batch, a.heads, a.key_heads, a.s, a.l, a.d, a.e, mask_type.empty() ? "" : "  input M: " + mask_type + "\n",
+          mask_type.empty() ? "" : ", M", a.causal);
       const auto out = run(text, inputs);
       const auto [expected, lse] = attention(a, q, k, v, added);
       SCOPED_TRACE(text);
@@ -193,7 +214,8 @@ TEST(Expand, SixteenBitCompositesRoundOnce) {
   wide.dtype = DType::f64;
   auto exact = run("  input X: f64[3, 33]\n  output P = softmax(X, axis=1)", {wide});
   EXPECT_EQ(half[0].dtype, DType::f16);
-  for (size_t i = 0; i < 99; ++i) EXPECT_LE(std::fabs(half[0].reals[i] - exact[0].reals[i]), 0x1p-11 * exact[0].reals[i] * 1.01 + 0x1p-25);
+  for (size_t i = 0; i < 99; ++i)
+    EXPECT_LE(std::fabs(half[0].reals[i] - exact[0].reals[i]), 0x1p-11 * exact[0].reals[i] * 1.01 + 0x1p-25);
   const Graph g = graph_of("  input X: bf16[2, 1, 3, 8]\n  O, L = sdpa(X, X, X, lse=true)\n  output O\n  output L");
   EXPECT_EQ(g.type(g.outputs()[1].value).dtype, DType::f32);
   EXPECT_TRUE(verify(expand(g)).empty());
@@ -214,14 +236,17 @@ TEST(Expand, RaggedRowsPaddedAndPackedAgain) {
   for (size_t b = 0; b < 4; ++b)
     for (size_t j = 0; j < 4; ++j)
       for (size_t c = 0; c < 2; ++c)
-        EXPECT_EQ(out[0].reals[(b * 4 + j) * 2 + c], static_cast<int>(j) < length[b] ? data.reals[(static_cast<size_t>(start[b]) + j) * 2 + c] : 0.0);
+        EXPECT_EQ(out[0].reals[(b * 4 + j) * 2 + c],
+                  static_cast<int>(j) < length[b] ? data.reals[(static_cast<size_t>(start[b]) + j) * 2 + c] : 0.0);
   EXPECT_TENSOR_EQ(out[1], data);
   EXPECT_TENSOR_EQ(out[2], oracle::zeros(DType::f32, {4, 2, 2}));
 }
 
 TEST(Expand, RaggedPositionsPastTheLengthAreZeroEvenBesideNan) {
-  const auto out = run("  input X: f32[2]\n  input P: i64[3]\n  output R = ragged(X, P, max=[3])\n  output B = ragged_pack(ragged(X, P, max=[1]), P, rows=[4])",
-                       {real({2}, {kNan, 1}), integers({3}, {0, 0, 2})});
+  const auto out =
+      run("  input X: f32[2]\n  input P: i64[3]\n  output R = ragged(X, P, max=[3])\n  output B = "
+          "ragged_pack(ragged(X, P, max=[1]), P, rows=[4])",
+          {real({2}, {kNan, 1}), integers({3}, {0, 0, 2})});
   EXPECT_TENSOR_EQ(out[0], real({2, 3}, {0, 0, 0, kNan, 1, 0}));
   EXPECT_TENSOR_EQ(out[1], real({4}, {kNan, 0, 0, 0}));  // only one row fits, and rows 2 and 3 belong to no request
 }
@@ -229,8 +254,10 @@ TEST(Expand, RaggedPositionsPastTheLengthAreZeroEvenBesideNan) {
 // Also fault kind BR-05: sequences shorter than one page.
 TEST(Expand, PagedReadsFollowTheTable) {
   const Tensor cache = real({8}, {0, 1, 2, 3, 4, 5, 6, 7});
-  const auto out = run("  input C: f32[8]\n  input P: i64[4]\n  input I: i32[4]\n  input N: i64[3]\n  output R = paged(C, P, I, N, page=2, max=[5])",
-                       {cache, integers({4}, {0, 2, 3, 4}), integers({4}, {3, 0, 2, 99}, DType::i32), integers({3}, {3, 1, 4})});
+  const auto out =
+      run("  input C: f32[8]\n  input P: i64[4]\n  input I: i32[4]\n  input N: i64[3]\n  output R = paged(C, P, I, N, "
+          "page=2, max=[5])",
+          {cache, integers({4}, {0, 2, 3, 4}), integers({4}, {3, 0, 2, 99}, DType::i32), integers({3}, {3, 1, 4})});
   // The third request has one page only, and its number is out of range: clamped.
   EXPECT_TENSOR_EQ(out[0], real({3, 5}, {6, 7, 0, 0, 0, 4, 0, 0, 0, 0, 7, 7, 0, 0, 0}));
 }
@@ -260,20 +287,26 @@ TEST(Expand, SymbolicGraphsExpandToPrimitivesAndBindLater) {
     EXPECT_EQ(g.type(g.outputs()[i].value), e.type(e.outputs()[i].value)) << i;
   }
   const std::map<std::string, int64_t> dims = {{"S", 3}, {"L", 5}, {"D", 4}, {"N", 3}};
-  const std::vector<Tensor> inputs = {normal(DType::f32, {2, 3, 4}, 1), normal(DType::f32, {2, 5, 4}, 2), integers({3}, {0, 2, 5}), normal(DType::f32, {5, 3}, 3)};
+  const std::vector<Tensor> inputs = {normal(DType::f32, {2, 3, 4}, 1), normal(DType::f32, {2, 5, 4}, 2),
+                                      integers({3}, {0, 2, 5}), normal(DType::f32, {5, 3}, 3)};
   const auto late = run(bind(e, dims).value(), inputs), early = run(bind(g, dims).value(), inputs);
-  for (size_t i = 0; i < late.size(); ++i) EXPECT_TENSOR_NEAR(late[i], early[i], 1e-6, 1e-7);  // 1/sqrt(D): f32 literal or rsqrt
+  for (size_t i = 0; i < late.size(); ++i)
+    EXPECT_TENSOR_NEAR(late[i], early[i], 1e-6, 1e-7);  // 1/sqrt(D): f32 literal or rsqrt
 }
 
 // What a composite would need inside counts against the limits when it is added, so that expanding cannot fail.
 TEST(Expand, CompositesThatWouldBeTooLargeInsideAreRefused) {
-  for (const char* body : {"  input Q: f32[1073741824, 1]\n  output O = sdpa(Q, Q, Q)",
-                           "  input X: f32[4, 0]\n  input P: i64[1073741824]\n  output R = ragged(X, P, max=[1073741824])",
-                           "  input X: f32[1073741823, 1, 0]\n  input P: i64[1073741824]\n  output R = ragged_pack(X, P, rows=[1073741824])",
-                           "  input C: f32[4, 0]\n  input P: i64[1073741825]\n  input N: i64[1073741824]\n  output R = paged(C, P, P, N, page=4, max=[1073741824])",
-                           "  input Q: f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n  output O = sdpa(Q, Q, Q)",
-                           "  input Q: f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n  output O = group_norm(Q, groups=1)",
-                           "  input S: f32[1, 1]\n  input A: f32[1073741824]\n  input B: f32[1073741824]\n  m, u, v = scaled_reduce(S, A, B, \"a b -> | a -> | b ->\")\n  output u"}) {
+  for (const char* body :
+       {"  input Q: f32[1073741824, 1]\n  output O = sdpa(Q, Q, Q)",
+        "  input X: f32[4, 0]\n  input P: i64[1073741824]\n  output R = ragged(X, P, max=[1073741824])",
+        "  input X: f32[1073741823, 1, 0]\n  input P: i64[1073741824]\n  output R = ragged_pack(X, P, "
+        "rows=[1073741824])",
+        "  input C: f32[4, 0]\n  input P: i64[1073741825]\n  input N: i64[1073741824]\n  output R = paged(C, P, P, N, "
+        "page=4, max=[1073741824])",
+        "  input Q: f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n  output O = sdpa(Q, Q, Q)",
+        "  input Q: f32[1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n  output O = group_norm(Q, groups=1)",
+        "  input S: f32[1, 1]\n  input A: f32[1073741824]\n  input B: f32[1073741824]\n  m, u, v = scaled_reduce(S, A, "
+        "B, \"a b -> | a -> | b ->\")\n  output u"}) {
     const SourceText source{"test.graph", fmt::format("graph g {{\n{}\n}}", body)};
     EXPECT_FALSE(parse(source).ok()) << body;
   }
@@ -291,7 +324,8 @@ TEST(Expand, CompositesThatWouldBeTooLargeInsideAreRefused) {
 }
 
 TEST(Expand, TheDialectStaysUnlessAsked) {
-  const Graph g = graph_of("  input S: f32[2, 5]\n  m, r = scaled_reduce(S, \"s l -> s | -> s\")\n  output R = unscale(r, m)");
+  const Graph g =
+      graph_of("  input S: f32[2, 5]\n  m, r = scaled_reduce(S, \"s l -> s | -> s\")\n  output R = unscale(r, m)");
   EXPECT_TRUE(has(expand(g), Category::dialect));
   EXPECT_FALSE(has(expand_to_primitives(g), Category::dialect));
 }
