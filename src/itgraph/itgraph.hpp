@@ -85,6 +85,11 @@ struct Library {
   bool largest = true;                      // topk
 };
 
+const char* name(Library::What what);
+
+// The word for a reduction with `fn` (sum, prod, amax, amin, all, any); null for a function that does not reduce.
+const char* reduction_name(Fn fn);
+
 struct Kernel {
   std::string name;
   std::variant<Block, Library> what;  // a parallel block, perhaps without loops

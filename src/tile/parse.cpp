@@ -1,9 +1,7 @@
 // Parser of tile programs; the grammar is docs/tile.md. The first error ends it.
 #include <unordered_map>
 
-#include "base/lexer.hpp"
-#include "sym/text.hpp"
-#include "tile/tile.hpp"
+#include "tile/expression_text.hpp"
 
 namespace cleave::tile {
 
@@ -15,41 +13,24 @@ struct Parser {
   std::unordered_map<std::string, BufferId> buffers = {};
   std::unordered_map<std::string, Expr> symbols = {};  // in scope
 
-  std::optional<Expr> expr() {
-    return sym::parse_expr(c, *p.syms, [&](const std::string& n) -> std::optional<Expr> {
-      auto it = symbols.find(n);
-      if (it == symbols.end()) return std::nullopt;
-      return it->second;
-    });
-  }
-  bool exprs(std::vector<Expr>& out) {
-    if (!c.expect("[")) return false;
-    if (c.accept("]")) return true;
-    do {
-      const auto e = expr();
-      if (!e) return false;
-      out.push_back(*e);
-    } while (c.accept(","));
-    return c.expect("]");
-  }
-  std::optional<DType> dtype() {
-    const Token t = c.peek();
-    const auto word = c.expect_identifier("a dtype");
-    if (!word) return std::nullopt;
-    const auto d = dtype_from_name(*word);
-    if (!d) c.fail(diagnose_at(t.range, Code::unknown_dtype, *word));
-    return d;
-  }
+  ExpressionParser expressions{c, *p.syms,
+                               [this](const std::string& n) -> std::optional<Expr> {
+                                 auto it = symbols.find(n);
+                                 if (it == symbols.end()) return std::nullopt;
+                                 return it->second;
+                               },
+                               [this](const std::string& n) -> std::optional<std::pair<BufferId, DType>> {
+                                 auto it = buffers.find(n);
+                                 if (it == buffers.end()) return std::nullopt;
+                                 return std::pair(it->second, p.buffer(it->second).dtype);
+                               }};
+
+  std::optional<Expr> expr() { return expressions.expr(); }
+  bool exprs(std::vector<Expr>& out) { return expressions.list(out); }
   std::optional<BufferId> buffer_ref() {
-    const Token t = c.peek();
-    const auto n = c.expect_identifier("a buffer");
-    if (!n) return std::nullopt;
-    auto it = buffers.find(*n);
-    if (it == buffers.end()) {
-      c.fail(diagnose_at(t.range, Code::undefined_name, *n));
-      return std::nullopt;
-    }
-    return it->second;
+    const auto b = expressions.tensor();
+    if (!b) return std::nullopt;
+    return b->first;
   }
   // A new index symbol in scope; its range comes from its bounds.
   std::optional<Expr> bind_symbol(const std::string& n, const Token& at) {
@@ -72,9 +53,9 @@ struct Parser {
   bool buffer(Place place) {
     c.take();
     const Token t = c.peek();
-    const auto n = c.expect_identifier("the name of a buffer");
+    const auto n = expect_name(c, "the name of a buffer");
     if (!n || !c.expect(":")) return false;
-    const auto d = dtype();
+    const auto d = expressions.dtype();
     if (!d) return false;
     Buffer b{*n, *d, place, {}, 0, -1, {}};
     if (c.at("[") && !exprs(b.shape)) return false;
@@ -105,110 +86,6 @@ struct Parser {
     return true;
   }
 
-  struct NestScope {
-    Nest nest;
-    std::unordered_map<std::string, NodeId> names;
-  };
-
-  NodeId add(NestScope& s, Node n) {
-    s.nest.nodes.push_back(std::move(n));
-    return NodeId(static_cast<uint32_t>(s.nest.nodes.size() - 1));
-  }
-
-  // node := "%" INT | NUM ":" dtype | "index" "(" expr ")" | "cast" "(" node "," dtype ")" | FN "(" nodes ")"
-  //       | BUFFER "[" index {"," index} "]" [ "if" "(" node ")" ]           index := [expr] ["@" node]
-  std::optional<NodeId> node(NestScope& s) {
-    if (!c.enter()) return std::nullopt;
-    auto r = node_body(s);
-    c.leave();
-    return r;
-  }
-  std::optional<NodeId> node_body(NestScope& s) {
-    const Token t = c.peek();
-    if (c.accept("%")) {
-      const auto i = c.expect_integer("a node");
-      if (!i) return std::nullopt;
-      auto it = s.names.find(std::to_string(*i));
-      if (it == s.names.end()) {
-        c.fail(diagnose_at(t.range, Code::undefined_name, fmt::format("%{}", *i)));
-        return std::nullopt;
-      }
-      return it->second;
-    }
-    if (t.kind != TokenKind::identifier || t.text == "inf" || t.text == "nan") {
-      const auto v = c.expect_number("an expression");
-      if (!v || !c.expect(":")) return std::nullopt;
-      const auto d = dtype();
-      if (!d) return std::nullopt;
-      return add(s, {*d, Literal{*v}});
-    }
-    if (c.peek(1).text == "[") {
-      const auto b = buffer_ref();
-      if (!b) return std::nullopt;
-      Load l{*b, {}, {}};
-      c.take();
-      while (!c.at("]")) {
-        Index i{p.syms->constant(0), {}};
-        if (!c.at("@")) {
-          const auto e = expr();
-          if (!e) return std::nullopt;
-          i.affine = *e;
-        }
-        if (c.accept("@")) {
-          const auto d = node(s);
-          if (!d) return std::nullopt;
-          i.dynamic = *d;
-        }
-        l.at.push_back(i);
-        if (!c.accept(",") && !c.at("]")) {
-          c.fail_expected("`,` or `]`");
-          return std::nullopt;
-        }
-      }
-      c.take();
-      if (c.accept("if")) {
-        if (!c.expect("(")) return std::nullopt;
-        const auto g = node(s);
-        if (!g || !c.expect(")")) return std::nullopt;
-        l.guard = *g;
-      }
-      return add(s, {compute_type(p.buffer(*b).dtype), std::move(l)});
-    }
-    const std::string fn(c.take().text);
-    if (!c.expect("(")) return std::nullopt;
-    if (fn == "index") {
-      const auto e = expr();
-      if (!e || !c.expect(")")) return std::nullopt;
-      return add(s, {DType::i64, IndexValue{*e}});
-    }
-    if (fn == "cast") {
-      const auto x = node(s);
-      if (!x || !c.expect(",")) return std::nullopt;
-      const auto d = dtype();
-      if (!d || !c.expect(")")) return std::nullopt;
-      return add(s, {*d, Cast{*x}});
-    }
-    const auto f = fn_from_name(fn);
-    if (!f) {
-      c.fail(diagnose_at(t.range, Code::unknown_operator, fn));
-      return std::nullopt;
-    }
-    Apply a{*f, {}};
-    do {
-      const auto x = node(s);
-      if (!x) return std::nullopt;
-      a.operands.push_back(*x);
-    } while (c.accept(","));
-    if (!c.expect(")")) return std::nullopt;
-    if (static_cast<int>(a.operands.size()) != info(*f).arity) {
-      c.fail(diagnose_at(t.range, Code::wrong_arity, fn, info(*f).arity, a.operands.size()));
-      return std::nullopt;
-    }
-    const DType first = value_type(s.nest.nodes[a.operands[*f == Fn::where ? 1 : 0].index].dtype);
-    return add(s, {result_dtype(*f, first), std::move(a)});
-  }
-  static DType value_type(DType d) { return compute_type(d); }
-
   std::optional<Fn> accumulation() {
     struct Row {
       const char* mark;
@@ -228,8 +105,9 @@ struct Parser {
   // nest := "nest" ["sequential"] "(" [ NAME "<" expr {"," ..} ] ")" "{" { "%" INT "=" node | store } "}"
   // store := BUFFER exprs ["fresh"] ("=" | "+=" | "*=" | "max=" | "min=" | "&=" | "|=") node
   std::optional<Nest> nest() {
-    NestScope s;
-    s.nest.sequential = c.accept("sequential");
+    Nest nest;
+    ExpressionScope scope;
+    nest.sequential = c.accept("sequential");
     if (!c.expect("(")) return std::nullopt;
     std::vector<std::string> bound;
     auto unbind = [&] {
@@ -246,7 +124,7 @@ struct Parser {
       set_range(*symbol, p.syms->constant(0), *e);
       symbols[*n] = *symbol;
       bound.push_back(*n);
-      s.nest.axes.push_back({*symbol, *e});
+      nest.axes.push_back({*symbol, *e});
       if (!c.accept(",") && !c.at(")")) {
         c.fail_expected("`,` or `)`");
         return std::nullopt;
@@ -255,12 +133,8 @@ struct Parser {
     c.take();
     if (!c.expect("{")) return std::nullopt;
     while (!c.accept("}")) {
-      if (c.accept("%")) {
-        const auto i = c.expect_integer("a node");
-        if (!i || !c.expect("=")) return std::nullopt;
-        const auto x = node(s);
-        if (!x) return std::nullopt;
-        s.names[std::to_string(*i)] = *x;
+      if (c.at("%")) {
+        if (!expressions.definitions(scope)) return std::nullopt;
         continue;
       }
       const auto b = buffer_ref();
@@ -275,13 +149,14 @@ struct Parser {
           return std::nullopt;
         }
       }
-      const auto x = node(s);
+      const auto x = expressions.node(scope);
       if (!x) return std::nullopt;
       st.value = *x;
-      s.nest.stores.push_back(std::move(st));
+      nest.stores.push_back(std::move(st));
     }
     unbind();
-    return std::move(s.nest);
+    nest.nodes = std::move(scope.nodes);
+    return nest;
   }
 
   bool tile(TileRef& r) {
@@ -327,7 +202,6 @@ struct Parser {
   bool statements(std::vector<Statement>& out) {
     if (!c.enter()) return false;
     while (!c.at("}")) {
-      const Token t = c.peek();
       if (c.at("for") || c.at("parallel")) {
         For f;
         f.parallel = c.take().text == "parallel";
@@ -377,7 +251,7 @@ struct Parser {
   // program := "tile" NAME "{" { buffer } { "kernel" NAME ["once"] "{" statements "}" } "}"
   bool program() {
     if (!c.expect("tile")) return false;
-    const auto n = c.expect_identifier("the name of the program");
+    const auto n = expect_name(c, "the name of the program");
     if (!n || !c.expect("{")) return false;
     p.name = *n;
     while (!c.at("kernel") && !c.at("}")) {
@@ -392,7 +266,7 @@ struct Parser {
     }
     while (c.accept("kernel")) {
       Kernel k;
-      const auto kn = c.expect_identifier("the name of the kernel");
+      const auto kn = expect_name(c, "the name of the kernel");
       if (!kn) return false;
       k.name = *kn;
       k.once = c.accept("once");

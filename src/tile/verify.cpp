@@ -2,7 +2,7 @@
 #include <set>
 
 #include "base/match.hpp"
-#include "tile/tile.hpp"
+#include "tile/expression.hpp"
 
 namespace cleave::tile {
 
@@ -54,43 +54,23 @@ struct Verifier {
       if (p.syms->kind(a.symbol) != sym::Kind::symbol || !scope.insert(a.symbol).second) bad("binds an index twice");
       bound.push_back(a.symbol);
     }
-    for (uint32_t i = 0; i < n.nodes.size(); ++i) {
-      auto earlier = [&](NodeId id) {
-        if (!id.valid() || id.index >= i) bad("an expression uses a later one");
-        return id.valid() && id.index < i;
-      };
-      match(
-          n.nodes[i].what,
-          [&](const Load& l) {
-            if (!known(l.buffer)) return;
-            const Buffer& b = p.buffer(l.buffer);
-            read(l.buffer, once);
-            if (l.at.size() != b.shape.size()) return bad(fmt::format("`{}` has {} axes, {} indices", b.name, b.shape.size(), l.at.size()));
-            for (size_t a = 0; a < l.at.size(); ++a) {
-              index(l.at[a].affine, "an index");
-              if (l.at[a].dynamic.valid()) earlier(l.at[a].dynamic);
-              else if (!l.guard.valid()) in_range(b, a, l.at[a].affine, p.syms->constant(1));
-            }
-            if (l.guard.valid() && earlier(l.guard) && n.nodes[l.guard.index].dtype != DType::boolean) bad("a guard is no bool");
-            if (n.nodes[i].dtype != compute_type(b.dtype)) bad(fmt::format("a load of `{}` has the wrong dtype", b.name));
-          },
-          [](const Literal&) {}, [&](const IndexValue& v) { index(v.value, "an index"); },
-          [&](const Apply& a) {
-            if (static_cast<int>(a.operands.size()) != info(a.fn).arity) return bad(fmt::format("`{}` has the wrong arity", info(a.fn).name));
-            std::optional<DType> common;
-            for (size_t k = 0; k < a.operands.size(); ++k) {
-              if (!earlier(a.operands[k])) return;
-              const DType d = compute_type(n.nodes[a.operands[k].index].dtype);
-              if (a.fn == Fn::where && k == 0) {
-                if (d != DType::boolean) bad("`where` needs a bool condition");
-                continue;
-              }
-              if (common && *common != d) return bad(fmt::format("`{}` mixes {} and {}", info(a.fn).name, name(*common), name(d)));
-              common = d;
-            }
-            if (common && n.nodes[i].dtype != result_dtype(a.fn, *common)) bad(fmt::format("`{}` has the wrong dtype", info(a.fn).name));
-          },
-          [&](const Cast& c) { earlier(c.operand); });
+    check_expression(
+        n.nodes,
+        [&](BufferId id) -> std::optional<TensorType> {
+          if (!known(id)) return std::nullopt;
+          return TensorType{p.buffer(id).name, p.buffer(id).dtype, p.buffer(id).shape.size()};
+        },
+        [&](std::string why) { bad(std::move(why)); });
+    for (const Node& node : n.nodes) {
+      if (const auto* v = std::get_if<IndexValue>(&node.what)) index(v->value, "an index");
+      const auto* l = std::get_if<Load>(&node.what);
+      if (!l || !l->buffer.valid() || l->buffer.index >= p.buffers.size()) continue;
+      const Buffer& b = p.buffer(l->buffer);
+      read(l->buffer, once);
+      for (size_t a = 0; a < l->at.size() && a < b.shape.size(); ++a) {
+        index(l->at[a].affine, "an index");
+        if (!l->at[a].dynamic.valid() && !l->guard.valid()) in_range(b, a, l->at[a].affine, p.syms->constant(1));
+      }
     }
     for (const Write& s : n.stores) {
       if (!known(s.buffer)) continue;
@@ -109,6 +89,8 @@ struct Verifier {
         index(s.at[a], "an index");
         in_range(b, a, s.at[a], p.syms->constant(1));
       }
+      const bool logic = s.accumulate == Fn::logical_and || s.accumulate == Fn::logical_or;
+      if (logic && b.dtype != DType::boolean) bad(fmt::format("`{}` is accumulated by logic but is no bool", b.name));
       if (s.fresh && !s.accumulate) bad("`fresh` belongs to accumulations");
     }
     for (Expr e : bound) scope.erase(e);
