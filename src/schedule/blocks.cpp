@@ -1,0 +1,348 @@
+#include "schedule/blocks.hpp"
+
+#include <algorithm>
+
+namespace cleave::schedule {
+
+using itgraph::Block;
+using itgraph::Compute;
+using itgraph::Item;
+using itgraph::Kind;
+using itgraph::Loop;
+using sym::Expr;
+
+namespace {
+
+bool contains(const std::vector<Expr>& list, Expr s) { return std::find(list.begin(), list.end(), s) != list.end(); }
+void add_unique(std::vector<Expr>& to, Expr s) {
+  if (!contains(to, s)) to.push_back(s);
+}
+
+bool mentions(const sym::Pool& syms, const tile::Load& l, Expr s) {
+  return std::any_of(l.at.begin(), l.at.end(), [&](const tile::Index& i) { return syms.mentions(i.affine, s); });
+}
+
+}  // namespace
+
+Roles roles_of(const sym::Pool& syms, const std::vector<Expr>& axes, const tile::Load& a, const tile::Load& b) {
+  Roles r;
+  for (Expr s : axes) {
+    const bool in_a = mentions(syms, a, s), in_b = mentions(syms, b, s);
+    (in_a && in_b ? r.batch : in_a ? r.rows : r.columns).push_back(s);
+  }
+  return r;
+}
+
+namespace {
+
+// Elements of tiles that one task of a light kernel handles at least, and most elements that it keeps whole.
+constexpr int64_t kTaskElements = 8192;
+constexpr int64_t kWholeElements = 1 << 17;
+constexpr int64_t kWholeColumns = 256;
+constexpr int64_t kWholeDepth = 512;
+
+class KernelBuilder {
+ public:
+  KernelBuilder(const Plan& plan, const Group& group, const Tiling& tiling, const std::set<itgraph::ValueId>& visible)
+      : plan_(plan), group_(group), tiling_(tiling), visible_(visible) {
+    for (size_t u : group.units) {
+      units_.push_back({u, axes_of(plan, group, u), reduced_of(plan, group, u), {}, false});
+      position_[u] = units_.size() - 1;
+      for (itgraph::ValueId r : plan.units[u].results) units_.back().visible = units_.back().visible || visible.count(r);
+    }
+    for (Member& m : units_)
+      for (size_t o : plan.units[m.unit].operands)
+        if (auto it = position_.find(o); it != position_.end()) m.operands.push_back(it->second);
+  }
+
+  std::optional<itgraph::Kernel> build() {
+    choose_parallel();
+    choose_loops();
+    Block body{Kind::parallel, parallel_, {}};
+    std::vector<size_t> pending(units_.size());
+    for (size_t i = 0; i < pending.size(); ++i) pending[i] = i;
+    std::vector<bool> done(units_.size());
+    if (!emit(body, pending, done, {})) return std::nullopt;
+    return itgraph::Kernel{plan_.units[group_.units.back()].name, std::move(body)};
+  }
+
+ private:
+  struct Member {
+    size_t unit;
+    std::vector<Expr> axes, reduced;
+    std::vector<size_t> operands;  // positions in units_
+    bool visible = false;
+  };
+
+  const sym::Pool& syms() const { return *plan_.it.syms; }
+  int64_t extent(Expr s) const { return extent_of(plan_, s); }
+
+  // Indices of all visible results that nothing reduces, with the steps of the tasks.
+  void choose_parallel() {
+    std::vector<Expr> reduced;
+    for (const Member& m : units_)
+      for (Expr s : m.reduced) add_unique(reduced, s);
+    std::optional<std::vector<Expr>> common;
+    for (const Member& m : units_) {
+      if (!m.visible) continue;
+      for (const itgraph::Target& t : plan_.units[m.unit].compute().results) {
+        if (!visible_.count(t.value)) continue;
+        std::vector<Expr> own;
+        for (Expr s : t.axes) own.push_back(rename(s));
+        if (!common) {
+          common.emplace();
+          for (Expr s : own)
+            if (extent(s) > 1 && !contains(reduced, s)) common->push_back(s);
+        }
+        std::erase_if(*common, [&](Expr s) { return !contains(own, s); });
+      }
+    }
+    if (!common) return;
+    // The largest product decides which index is rows and which is columns.
+    Roles roles;
+    double most = -1;
+    for (const Member& m : units_) {
+      const Unit& u = plan_.units[m.unit];
+      if (!u.heavy || u.work <= most) continue;
+      most = u.work;
+      roles = main_roles(m);
+    }
+    if (most < 0) return light_tasks(*common);
+    const auto widest = [&](const std::vector<Expr>& list) {
+      Expr best;
+      for (Expr s : list)
+        if (contains(*common, s) && (!best.valid() || extent(s) >= extent(best))) best = s;
+      return best;
+    };
+    const Expr rows = widest(roles.rows), columns = widest(roles.columns);
+    for (Expr s : *common) {
+      int64_t step = 1;
+      if (s == rows) step = std::min(tiling_.rows, extent(s));
+      if (s == columns) {
+        // Cutting columns repeats the work of units that lack them.
+        const bool repeated = std::any_of(units_.begin(), units_.end(), [&](const Member& m) {
+          return plan_.units[m.unit].heavy && !contains(m.axes, s);
+        });
+        step = std::min(repeated ? std::max(tiling_.columns, kWholeColumns) : tiling_.columns, extent(s));
+      }
+      if (step < extent(s)) parallel_.push_back({s, step});
+    }
+  }
+
+  // Roles in the product of a unit: a contraction, or the last factor of a scaled sum.
+  Roles main_roles(const Member& m) const {
+    const Compute& c = plan_.units[m.unit].compute();
+    if (c.how == Compute::How::scaled) {
+      // Rows are the indices of the maximum; columns what a factor adds.
+      Roles r;
+      for (Expr s : c.results[0].axes) r.rows.push_back(rename(s));
+      for (Expr s : m.axes)
+        if (!contains(r.rows, s)) r.columns.push_back(s);
+      // An index that a factor carries too is a batch.
+      for (size_t i = 1; i < c.results.size(); ++i)
+        if (const auto* l = std::get_if<tile::Load>(&c.nodes[c.results[i].node.index].what))
+          for (Expr s : c.results[0].axes)
+            if (mentions(syms(), *l, s)) {
+              std::erase(r.rows, rename(s));
+              add_unique(r.batch, rename(s));
+            }
+      return r;
+    }
+    const auto product = product_of(c, c.results[0].node);
+    if (!product) return {};
+    Roles r = roles_of(syms(), c.results[0].axes, *product->a, *product->b);
+    // The last index of the result is the columns', whichever operand has it.
+    if (!c.results[0].axes.empty() && std::find(r.rows.begin(), r.rows.end(), c.results[0].axes.back()) != r.rows.end()) std::swap(r.rows, r.columns);
+    for (auto* list : {&r.rows, &r.columns, &r.batch})
+      for (Expr& s : *list) s = rename(s);
+    return r;
+  }
+
+  // Enough elements a task, last indices first.
+  void light_tasks(const std::vector<Expr>& common) {
+    int64_t rest = 1;
+    std::vector<Expr> seen;
+    for (const Member& m : units_)
+      for (const auto* list : {&m.axes, &m.reduced})
+        for (Expr s : *list)
+          if (!contains(common, s)) add_unique(seen, s);
+    for (Expr s : seen) rest = std::min(rest * std::max<int64_t>(extent(s), 1), kTaskElements);
+    std::vector<Loop> loops;
+    for (size_t i = common.size(); i-- > 0;) {
+      const int64_t n = extent(common[i]);
+      const int64_t step = std::min(n, std::max<int64_t>(1, kTaskElements / std::max<int64_t>(rest, 1)));
+      rest *= step;
+      if (step < n) loops.push_back({common[i], step});
+    }
+    parallel_.assign(loops.rbegin(), loops.rend());
+  }
+
+  Expr rename(Expr s) const {
+    auto it = group_.rename.find(s);
+    return it == group_.rename.end() ? s : it->second;
+  }
+
+  int64_t task_extent(Expr s) const {
+    for (const Loop& l : parallel_)
+      if (l.index == s) return std::min(l.step, extent(s));
+    return extent(s);
+  }
+
+  // Reduced indices that get a loop, with its step; the others are whole.
+  void choose_loops() {
+    const bool heavy = std::any_of(units_.begin(), units_.end(), [&](const Member& m) { return plan_.units[m.unit].heavy; });
+    for (const Member& m : units_)
+      for (Expr s : m.reduced) {
+        if (loops_.count(s)) continue;
+        int64_t carried = 0;  // elements of inner values that carry the index
+        for (const Member& v : units_) {
+          if (!contains(v.axes, s)) continue;
+          int64_t n = 1;
+          for (Expr a : v.axes) n = std::min(n * std::max<int64_t>(task_extent(a), 1), kWholeElements * 64);
+          carried += n;
+        }
+        const int64_t n = extent(s);
+        if (carried > 0) {
+          const int64_t step = heavy ? tiling_.reduce : 4096;
+          if (heavy ? n > 2 * step : carried > kWholeElements)
+            if (n > step) loops_[s] = step;
+        } else if (heavy && n > kWholeDepth) {
+          loops_[s] = tiling_.depth;
+        }
+      }
+  }
+
+  bool waits_for_loop(const std::vector<Expr>& symbols, const std::set<Expr>& open) const {
+    return std::any_of(symbols.begin(), symbols.end(), [&](Expr s) { return loops_.count(s) && !open.count(s); });
+  }
+
+  // What must be computed for a unit and is not done yet, itself excluded, in order.
+  std::vector<size_t> needed(size_t of, const std::vector<bool>& done) const {
+    std::vector<bool> marked(units_.size());
+    std::vector<size_t> todo = {of}, out;
+    while (!todo.empty()) {
+      const size_t m = todo.back();
+      todo.pop_back();
+      for (size_t o : units_[m].operands)
+        if (!done[o] && !marked[o]) {
+          marked[o] = true;
+          todo.push_back(o);
+        }
+    }
+    for (size_t i = 0; i < units_.size(); ++i)
+      if (marked[i]) out.push_back(i);
+    return out;
+  }
+
+  Compute instance(size_t m) const {
+    Compute c = plan_.units[units_[m].unit].compute();
+    sym::Pool& pool = *plan_.it.syms;
+    for (Expr& s : c.reduced) s = rename(s);
+    for (itgraph::Target& t : c.results)
+      for (Expr& s : t.axes) s = rename(s);
+    for (tile::Node& n : c.nodes) {
+      if (auto* l = std::get_if<tile::Load>(&n.what))
+        for (tile::Index& i : l->at) i.affine = pool.substitute(i.affine, group_.rename);
+      if (auto* v = std::get_if<tile::IndexValue>(&n.what)) v->value = pool.substitute(v->value, group_.rename);
+    }
+    return c;
+  }
+
+  // Fills a block with the pending units. `open`: indices whose loops enclose it.
+  bool emit(Block& block, std::vector<size_t> pending, std::vector<bool>& done, const std::set<Expr>& open) const {
+    auto finish = [&](size_t m) {
+      done[m] = true;
+      std::erase(pending, m);
+    };
+    while (!pending.empty()) {
+      bool moved = false;
+      for (size_t m : std::vector<size_t>(pending)) {
+        const Member& u = units_[m];
+        const bool ready = std::all_of(u.operands.begin(), u.operands.end(), [&](size_t o) { return done[o]; });
+        if (!ready || waits_for_loop(u.axes, open) || waits_for_loop(u.reduced, open)) continue;
+        block.items.push_back({instance(m)});
+        finish(m);
+        moved = true;
+      }
+      if (moved) continue;
+      // The first reduction that a loop can now compute, and every other one that can share the loop.
+      std::optional<Expr> over;
+      std::vector<size_t> together;
+      for (size_t m : pending) {
+        const Member& u = units_[m];
+        if (waits_for_loop(u.axes, open)) continue;
+        for (Expr s : u.reduced) {
+          if (!loops_.count(s) || open.count(s) || (over && *over != s)) continue;
+          const auto inner = needed(m, done);
+          const bool independent = std::none_of(inner.begin(), inner.end(), [&](size_t i) { return contains(units_[i].reduced, s); });
+          if (!independent) continue;
+          over = s;
+          together.push_back(m);
+          break;
+        }
+      }
+      Block inner{Kind::reduce, {}, {}};
+      std::vector<size_t> body;
+      if (over) {
+        inner.loops = {{*over, loops_.at(*over)}};
+        for (size_t m : together) {
+          for (size_t i : needed(m, done)) body.push_back(i);
+          body.push_back(m);
+        }
+      } else {
+        // Results that carry an index with a loop: pass over it once more.
+        for (size_t m : pending)
+          for (Expr s : units_[m].axes)
+            if (!over && loops_.count(s) && !open.count(s)) over = s;
+        if (!over) return false;
+        inner.kind = Kind::map;
+        inner.loops = {{*over, loops_.at(*over)}};
+        for (size_t m : pending) {
+          if (!contains(units_[m].axes, *over)) continue;
+          const auto deep = needed(m, done);
+          const bool repeats = std::any_of(deep.begin(), deep.end(), [&](size_t i) { return contains(units_[i].reduced, *over); });
+          if (repeats) continue;
+          for (size_t i : deep) body.push_back(i);
+          body.push_back(m);
+          together.push_back(m);
+        }
+        if (together.empty()) return false;
+      }
+      std::sort(body.begin(), body.end());
+      body.erase(std::unique(body.begin(), body.end()), body.end());
+      // A value that does not carry the index would be the same in each iteration and must come before the loop.
+      for (size_t i : body)
+        if (!contains(units_[i].axes, *over) && !contains(units_[i].reduced, *over)) return false;
+      std::set<Expr> deeper = open;
+      deeper.insert(*over);
+      std::vector<bool> inside = done;
+      if (!emit(inner, body, inside, deeper)) return false;
+      block.items.push_back({std::move(inner)});
+      for (size_t m : together) finish(m);
+      // What is stored outside the kernel and carries the index was stored by the loop, tile by tile.
+      for (size_t i : body)
+        if (!done[i] && units_[i].visible && std::find(pending.begin(), pending.end(), i) != pending.end()) finish(i);
+    }
+    return true;
+  }
+
+  const Plan& plan_;
+  const Group& group_;
+  const Tiling& tiling_;
+  const std::set<itgraph::ValueId>& visible_;
+  std::vector<Member> units_;
+  std::map<size_t, size_t> position_;
+  std::vector<Loop> parallel_;
+  std::map<Expr, int64_t> loops_;
+};
+
+}  // namespace
+
+std::optional<itgraph::Kernel> build_kernel(const Plan& plan, const Group& group, const Tiling& tiling,
+                                            const std::set<itgraph::ValueId>& visible) {
+  if (group.units.size() == 1 && plan.units[group.units[0]].is_library())
+    return itgraph::Kernel{plan.units[group.units[0]].name, std::get<itgraph::Library>(plan.units[group.units[0]].what)};
+  return KernelBuilder(plan, group, tiling, visible).build();
+}
+
+}  // namespace cleave::schedule

@@ -1,0 +1,304 @@
+// Gathering units into kernels.
+//
+// Units go together when one loop nest can compute them: every value made inside is read at exactly its own indices
+// (unify), no path leaves the group and comes back, and the work done again for indices that a unit lacks stays small.
+#include <algorithm>
+#include <functional>
+
+#include "schedule/plan.hpp"
+
+namespace cleave::schedule {
+
+using itgraph::Compute;
+using sym::Expr;
+
+namespace {
+
+// Columns of a product computed at once by one task at least; an index of at most kWhole stays whole in every task.
+constexpr int64_t kWhole = 256;
+constexpr double kMostRecomputed = 0.1;
+// Groups below this much work may lose parallel indices when they are merged.
+constexpr double kSmallWork = 1 << 15;
+
+class Symbols {
+ public:
+  Expr find(Expr s) {
+    auto it = up_.find(s);
+    if (it == up_.end() || it->second == s) return s;
+    return it->second = find(it->second);
+  }
+  void unite(Expr a, Expr b) {
+    a = find(a);
+    b = find(b);
+    if (a == b) return;
+    if (b < a) std::swap(a, b);
+    up_[b] = a;
+    up_.emplace(a, a);
+  }
+  std::unordered_map<Expr, Expr> all() {
+    std::unordered_map<Expr, Expr> out;
+    for (auto& [s, up] : up_) out[s] = find(s);
+    return out;
+  }
+
+ private:
+  std::unordered_map<Expr, Expr> up_;
+};
+
+Expr renamed(const Group& g, Expr s) {
+  auto it = g.rename.find(s);
+  return it == g.rename.end() ? s : it->second;
+}
+
+void add_unique(std::vector<Expr>& to, Expr s) {
+  if (std::find(to.begin(), to.end(), s) == to.end()) to.push_back(s);
+}
+
+}  // namespace
+
+std::vector<Expr> axes_of(const Plan& plan, const Group& group, size_t unit) {
+  std::vector<Expr> out;
+  for (const itgraph::Target& t : plan.units[unit].compute().results)
+    for (Expr s : t.axes) add_unique(out, renamed(group, s));
+  return out;
+}
+
+std::vector<Expr> reduced_of(const Plan& plan, const Group& group, size_t unit) {
+  std::vector<Expr> out;
+  for (Expr s : plan.units[unit].compute().reduced) add_unique(out, renamed(group, s));
+  return out;
+}
+
+std::optional<Group> unify(const Plan& plan, std::vector<size_t> units) {
+  std::sort(units.begin(), units.end());
+  Group group{units, {}};
+  const sym::Pool& syms = *plan.it.syms;
+  for (size_t u : units)
+    if (plan.units[u].is_library()) {
+      if (units.size() == 1) return group;
+      return std::nullopt;
+    }
+  std::map<itgraph::ValueId, const itgraph::Target*> made;
+  for (size_t u : units)
+    for (const itgraph::Target& t : plan.units[u].compute().results) made[t.value] = &t;
+  Symbols symbols;
+  for (size_t u : units)
+    for (const tile::Node& n : plan.units[u].compute().nodes) {
+      const auto* l = std::get_if<tile::Load>(&n.what);
+      if (!l) continue;
+      const itgraph::ValueId base = plan.it.value(l->buffer).alias_of;
+      if (base.valid() && made.count(base)) return std::nullopt;  // read under another shape
+      auto it = made.find(l->buffer);
+      if (it == made.end()) continue;
+      for (size_t a = 0; a < l->at.size(); ++a) {
+        const Expr own = it->second->axes[a], read = l->at[a].affine;
+        if (l->at[a].dynamic.valid() || l->guard.valid()) return std::nullopt;
+        if (syms.is(plan.it.extents.at(own), 1) && syms.is(read, 0)) continue;
+        if (syms.kind(read) != sym::Kind::symbol || !plan.it.extents.count(read)) return std::nullopt;
+        if (plan.it.extents.at(read) != plan.it.extents.at(own)) return std::nullopt;
+        symbols.unite(own, read);
+      }
+    }
+  group.rename = symbols.all();
+  // An index stands for one axis: none of a unit's symbols may have become one.
+  for (size_t u : units) {
+    const Compute& c = plan.units[u].compute();
+    std::vector<Expr> reduced;
+    for (Expr s : c.reduced) {
+      const Expr r = renamed(group, s);
+      if (std::find(reduced.begin(), reduced.end(), r) != reduced.end()) return std::nullopt;
+      reduced.push_back(r);
+    }
+    for (const itgraph::Target& t : c.results) {
+      std::vector<Expr> seen = reduced;
+      for (Expr s : t.axes) {
+        const Expr r = renamed(group, s);
+        if (std::find(seen.begin(), seen.end(), r) != seen.end()) return std::nullopt;
+        seen.push_back(r);
+      }
+    }
+  }
+  return group;
+}
+
+namespace {
+
+class Grouper {
+ public:
+  Grouper(const Plan& plan, bool fuse) : plan_(plan), fuse_(fuse) {
+    for (size_t i = 0; i < plan.units.size(); ++i) {
+      groups_.push_back(*unify(plan, {i}));
+      group_of_.push_back(i);
+    }
+  }
+
+  std::vector<Group> run() {
+    // Consumers pull in the groups they read, until nothing changes.
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t u = 0; u < plan_.units.size(); ++u)
+        for (size_t o : plan_.units[u].operands)
+          if (group_of_[o] != group_of_[u] && merge(group_of_[o], group_of_[u])) changed = true;
+    }
+    return ordered();
+  }
+
+ private:
+  bool heavy(const Group& g) const {
+    return std::any_of(g.units.begin(), g.units.end(), [&](size_t u) { return plan_.units[u].heavy; });
+  }
+
+  // A path from one group to the other through a third one would become a cycle. Operands precede their users, so
+  // everything between the two is found by walking back from the consumer.
+  bool passes_outside(size_t producer, size_t consumer) const {
+    std::vector<size_t> todo;
+    std::vector<bool> seen(groups_.size());
+    auto visit = [&](size_t group, bool direct) {
+      for (size_t u : groups_[group].units)
+        for (size_t o : plan_.units[u].operands) {
+          const size_t g = group_of_[o];
+          if (g == group || g == consumer || (direct && g == producer)) continue;
+          if (g == producer) return true;
+          if (!seen[g]) {
+            seen[g] = true;
+            todo.push_back(g);
+          }
+        }
+      return false;
+    };
+    if (visit(consumer, true)) return true;
+    while (!todo.empty()) {
+      const size_t g = todo.back();
+      todo.pop_back();
+      if (visit(g, false)) return true;
+    }
+    return false;
+  }
+
+  // Indices that every visible result carries and that are not reduced anywhere in the group.
+  std::vector<Expr> common(const Group& g) const {
+    std::optional<std::vector<Expr>> out;
+    std::vector<Expr> reduced;
+    for (size_t u : g.units)
+      for (Expr s : reduced_of(plan_, g, u)) add_unique(reduced, s);
+    for (size_t u : g.units) {
+      if (!leaves_group(g, u)) continue;
+      for (const itgraph::Target& t : plan_.units[u].compute().results) {
+        std::vector<Expr> own;
+        for (Expr s : t.axes)
+          if (extent_of(plan_, s) > 1 && std::find(reduced.begin(), reduced.end(), renamed(g, s)) == reduced.end()) own.push_back(renamed(g, s));
+        if (!out) out = own;
+        std::erase_if(*out, [&](Expr s) { return std::find(own.begin(), own.end(), s) == own.end(); });
+      }
+    }
+    return out.value_or(std::vector<Expr>{});
+  }
+
+  bool leaves_group(const Group& g, size_t unit) const {
+    if (plan_.units[unit].visible) return true;
+    for (size_t u = 0; u < plan_.units.size(); ++u) {
+      if (std::find(g.units.begin(), g.units.end(), u) != g.units.end()) continue;
+      const auto& ops = plan_.units[u].operands;
+      if (std::find(ops.begin(), ops.end(), unit) != ops.end()) return true;
+    }
+    return false;
+  }
+
+  double work(const Group& g) const {
+    double w = 0;
+    for (size_t u : g.units) w += plan_.units[u].work;
+    return w;
+  }
+  double parallelism(const Group& g) const {
+    double p = 1;
+    for (Expr s : common(g)) p *= static_cast<double>(extent_of(plan_, s));
+    return p;
+  }
+
+  // Work done again because a unit lacks an index that tasks are cut along.
+  double recomputed(const Group& g) const {
+    const auto cut = common(g);
+    double extra = 0;
+    for (size_t u : g.units) {
+      const auto own = axes_of(plan_, g, u);
+      double factor = 1;
+      for (Expr s : cut) {
+        if (std::find(own.begin(), own.end(), s) != own.end()) continue;
+        const int64_t n = extent_of(plan_, s);
+        factor *= n <= kWhole ? 1.0 : static_cast<double>((n + kWhole - 1) / kWhole);
+      }
+      extra += plan_.units[u].work * (factor - 1);
+    }
+    return extra;
+  }
+
+  bool merge(size_t producer, size_t consumer) {
+    const Group &a = groups_[producer], &b = groups_[consumer];
+    if (a.units.empty() || b.units.empty()) return false;
+    if (!fuse_ && (heavy(a) || heavy(b))) return false;
+    std::vector<size_t> units = a.units;
+    units.insert(units.end(), b.units.begin(), b.units.end());
+    const auto merged = unify(plan_, units);
+    if (!merged || passes_outside(producer, consumer)) return false;
+    const double total = work(*merged);
+    if (total > kSmallWork) {
+      // What ran in parallel must still do so, unless enough does.
+      constexpr double kEnough = 64;
+      const double least = std::min({parallelism(a), parallelism(b), kEnough});
+      if (parallelism(*merged) < least) return false;
+    }
+    if (recomputed(*merged) > kMostRecomputed * total) return false;
+    if (!fits(*merged)) return false;
+    const std::vector<size_t> moved = b.units;
+    groups_[producer] = *merged;
+    groups_[consumer] = Group{};
+    for (size_t u : moved) group_of_[u] = producer;
+    return true;
+  }
+
+  // A value made inside by a contraction must be small in the indices that tasks do not cut: what is neither common nor
+  // reduced by its readers stays whole in scratch.
+  bool fits(const Group& g) const {
+    constexpr double kMostScratch = 1 << 18;  // elements a task may hold of indices that are nowhere cut
+    const auto cut = common(g);
+    std::vector<Expr> reduced;
+    for (size_t u : g.units)
+      for (Expr s : reduced_of(plan_, g, u)) add_unique(reduced, s);
+    for (size_t u : g.units) {
+      if (!heavy(g) && plan_.units[u].compute().how == Compute::How::map) continue;
+      double whole = 1;
+      for (Expr s : axes_of(plan_, g, u))
+        if (std::find(cut.begin(), cut.end(), s) == cut.end() && std::find(reduced.begin(), reduced.end(), s) == reduced.end())
+          whole *= static_cast<double>(extent_of(plan_, s));
+      if (whole > kMostScratch) return g.units.size() == 1;
+    }
+    return true;
+  }
+
+  // Groups in an order in which what is read comes first.
+  std::vector<Group> ordered() const {
+    std::vector<Group> out;
+    std::vector<bool> done(groups_.size());
+    std::function<void(size_t)> visit = [&](size_t g) {
+      if (done[g]) return;
+      done[g] = true;
+      for (size_t u : groups_[g].units)
+        for (size_t o : plan_.units[u].operands)
+          if (group_of_[o] != g) visit(group_of_[o]);
+      out.push_back(groups_[g]);
+    };
+    for (size_t u = 0; u < plan_.units.size(); ++u) visit(group_of_[u]);
+    return out;
+  }
+
+  const Plan& plan_;
+  bool fuse_;
+  std::vector<Group> groups_;
+  std::vector<size_t> group_of_;
+};
+
+}  // namespace
+
+std::vector<Group> group_units(const Plan& plan, bool fuse) { return Grouper(plan, fuse).run(); }
+
+}  // namespace cleave::schedule

@@ -1,0 +1,20 @@
+// itGraph -> tile program: places and layouts of values, products as register-blocked statements, packed operands.
+#pragma once
+
+#include <set>
+
+#include "itgraph/itgraph.hpp"
+#include "machine/machine.hpp"
+#include "tile/tile.hpp"
+
+namespace cleave::schedule {
+
+// Inner values that a kernel other than their own reads lie in the workspace, the others in the task's scratch.
+// Operands of products that are not row-major in the columns are packed into panels by kernels of their own; those of
+// constants run once. Errors: an unbound extent, a block that no tile statement expresses.
+Result<tile::Program> place(const itgraph::Program& program, const Machine& machine);
+
+// Values that are read outside the kernel that makes them, and outputs.
+std::set<itgraph::ValueId> visible_values(const itgraph::Program& program);
+
+}  // namespace cleave::schedule
