@@ -7,43 +7,13 @@
 #include <unordered_map>
 
 #include "base/match.hpp"
+#include "eval/expression_eval.hpp"
 
 namespace cleave::oracle {
 
 namespace {
 
 using namespace tile;
-
-struct Scalar {
-  double real = 0;
-  int64_t integer = 0;
-};
-
-double identity_real(Fn fn) {
-  switch (fn) {
-    case Fn::add: return 0;
-    case Fn::mul: return 1;
-    case Fn::max: return -std::numeric_limits<double>::infinity();
-    case Fn::min: return std::numeric_limits<double>::infinity();
-    default: CHECK(false, "{}", info(fn).name);
-  }
-}
-int64_t identity_integer(Fn fn, DType d) {
-  const int64_t lo = d == DType::i64 ? std::numeric_limits<int64_t>::min() : d == DType::i32 ? std::numeric_limits<int32_t>::min() : 0;
-  const int64_t hi = d == DType::i64   ? std::numeric_limits<int64_t>::max()
-                     : d == DType::i32 ? std::numeric_limits<int32_t>::max()
-                     : d == DType::u8  ? 255
-                                       : 1;
-  switch (fn) {
-    case Fn::add: return 0;
-    case Fn::mul: return 1;
-    case Fn::max: return lo;
-    case Fn::min: return hi;
-    case Fn::logical_and: return 1;
-    case Fn::logical_or: return 0;
-    default: CHECK(false, "{}", info(fn).name);
-  }
-}
 
 struct Machine {
   const Program& p;
@@ -132,57 +102,7 @@ struct Machine {
   }
   double rounded(DType d, double v) const { return options.round ? round_to(compute_type(d), v) : v; }
 
-  Scalar evaluate(const Nest& n, uint32_t i, const std::vector<Scalar>& x) const {
-    const Node& node = n.nodes[i];
-    return match(
-        node.what,
-        [&](const Load& l) -> Scalar {
-          if (l.guard.valid() && !x[l.guard.index].integer) return {};
-          std::vector<int64_t> index;
-          for (const Index& ix : l.at) index.push_back(at(ix.affine) + (ix.dynamic.valid() ? x[ix.dynamic.index].integer : 0));
-          return load(l.buffer, index);
-        },
-        [&](const Literal& l) -> Scalar {
-          if (is_real(node.dtype)) return {rounded(node.dtype, l.value), 0};
-          return {0, real_to_integer(node.dtype, l.value)};
-        },
-        [&](const IndexValue& v) -> Scalar { return {0, at(v.value)}; },
-        [&](const Apply& a) -> Scalar {
-          const bool select = a.fn == Fn::where;
-          const DType operand = n.nodes[a.operands[select ? 1 : 0].index].dtype;
-          Scalar r;
-          if (is_real(operand)) {
-            std::vector<double> v;
-            for (size_t k = 0; k < a.operands.size(); ++k) {
-              const Scalar s = x[a.operands[k].index];
-              v.push_back(select && k == 0 ? static_cast<double>(s.integer) : s.real);
-            }
-            const double y = eval(a.fn, v);
-            if (is_real(node.dtype)) r.real = rounded(node.dtype, y);
-            else r.integer = y != 0;
-          } else {
-            std::vector<int64_t> v;
-            for (NodeId o : a.operands) v.push_back(x[o.index].integer);
-            r.integer = wrap_to(node.dtype, eval(a.fn, v));
-          }
-          return r;
-        },
-        [&](const Cast& c) -> Scalar {
-          const DType from = n.nodes[c.operand.index].dtype;
-          const Scalar v = x[c.operand.index];
-          if (is_real(node.dtype)) return {round_to(node.dtype, is_real(from) ? v.real : static_cast<double>(v.integer)), 0};
-          return {0, is_real(from) ? real_to_integer(node.dtype, v.real) : wrap_to(node.dtype, v.integer)};
-        });
-  }
-
-  Scalar combine(Fn fn, DType d, Scalar a, Scalar b) const {
-    if (is_real(d)) {
-      const double v[] = {a.real, b.real};
-      return {rounded(d, eval(fn, std::span<const double>(v))), 0};
-    }
-    const int64_t v[] = {a.integer, b.integer};
-    return {0, wrap_to(d, eval(fn, std::span<const int64_t>(v)))};
-  }
+  ExpressionEvaluator evaluator{*p.syms, [this](BufferId id, std::span<const int64_t> index) { return load(id, index); }, options.round};
 
   // Fresh accumulators get their identity before the loop, for every element the box reaches.
   void points(const Nest& n, size_t axis, const std::function<void()>& visit) {
@@ -212,16 +132,16 @@ struct Machine {
       }
       const DType d = compute_type(p.buffer(s.buffer).dtype);
       points(kept, 0, [&] {
-        store(s.buffer, indices(s.at), is_real(d) ? Scalar{identity_real(*s.accumulate), 0} : Scalar{0, identity_integer(*s.accumulate, d)});
+        store(s.buffer, indices(s.at), identity(*s.accumulate, d));
       });
     }
-    std::vector<Scalar> x(n.nodes.size());
+    std::vector<Scalar> x;
     points(n, 0, [&] {
-      for (uint32_t i = 0; i < n.nodes.size(); ++i) x[i] = evaluate(n, i, x);
+      evaluator.run(n.nodes, {}, values, x);
       for (const Write& s : n.stores) {
         const auto index = indices(s.at);
         const DType d = compute_type(p.buffer(s.buffer).dtype);
-        store(s.buffer, index, s.accumulate ? combine(*s.accumulate, d, load(s.buffer, index), x[s.value.index]) : x[s.value.index]);
+        store(s.buffer, index, s.accumulate ? combine(*s.accumulate, d, load(s.buffer, index), x[s.value.index], options.round) : x[s.value.index]);
       }
     });
   }
