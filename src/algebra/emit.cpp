@@ -189,16 +189,20 @@ class Emitter {
   }
 
   Tensor map(const Term& t, const Order& hint) {
-    std::vector<Tensor> args;
+    // An operand whose order is already settled (a leaf, or what was emitted before) and that has all indices decides.
+    std::vector<Tensor> args(t.args.size());
     Order order;
     bool full = false;
-    for (TermId a : t.args) {
-      args.push_back(emit(a, hint));
-      if (!full && args.back().order.size() == t.free.size()) {
-        order = args.back().order;
-        full = true;
+    for (bool settled : {true, false})
+      for (size_t k = 0; k < t.args.size(); ++k) {
+        const TermId a = t.args[k];
+        if (args[k].value.valid() || (settled && form_.at(a).kind != Kind::leaf && !memo_.contains(a))) continue;
+        args[k] = emit(a, full ? order : hint);
+        if (!full && args[k].order.size() == t.free.size()) {
+          order = args[k].order;
+          full = true;
+        }
       }
-    }
     if (!full) {
       Order rest;
       for (const Tensor& a : args) rest.insert(rest.end(), a.order.begin(), a.order.end());
@@ -268,6 +272,12 @@ class Emitter {
     Order rest = a.order;
     rest.insert(rest.end(), b.order.begin(), b.order.end());
     const Order order = arrange(t.free, hint, rest);
+    // Rows first: the operand that has the first index of the result alone is the left one.
+    for (IndexId i : order) {
+      if (contains(a.order, i) == contains(b.order, i)) continue;
+      if (contains(b.order, i)) std::swap(a, b);
+      break;
+    }
     Names names(form_);
     graph::ContractSpec spec;
     spec.operands = {names(a.order), names(b.order)};

@@ -1,6 +1,8 @@
 #include "algebra/extract.hpp"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "base/rng.hpp"
 
@@ -76,14 +78,13 @@ bool Extractor::merge(const Choice& a, const Choice& b, Choice& out) {
   return true;
 }
 
-std::vector<Choice> Extractor::combine(const std::vector<Choice>& a, const std::vector<Choice>& b, size_t keep) {
+std::vector<Choice> Extractor::combine(const std::vector<Choice>& a, const std::vector<Choice>& b) {
   std::vector<Choice> out;
   for (const Choice& x : a)
     for (const Choice& y : b) {
       Choice c;
       if (merge(x, y, c)) out.push_back(std::move(c));
     }
-  (void)keep;
   return out;
 }
 
@@ -95,10 +96,11 @@ const std::vector<Choice>& Extractor::best(ClassId c, const Scenario& s) {
   std::vector<Choice> all;
   const auto& producers = values_.classes()[c].producers;
   for (uint32_t k = 0; k < producers.size(); ++k) {
+    if (forced_ && forced_->first == c && forced_->second != k) continue;
     const Producer& p = producers[k];
     std::vector<Choice> list{{0, {}}};
     for (ClassId a : p.args) {
-      list = combine(list, best(a, s), options_.keep_inner);
+      list = combine(list, best(a, s));
       if (list.empty()) break;
     }
     costs_[{c, k}] = cost(c, p, s);
@@ -132,29 +134,38 @@ const std::vector<Choice>& Extractor::best(ClassId c, const Scenario& s) {
   return known_[c] = std::move(all);
 }
 
-std::vector<Choice> Extractor::run(const std::vector<ClassId>& roots) {
-  const size_t labels = normal_.form().label_count();
-  std::vector<std::vector<Choice>> by_scenario;
+std::vector<Extractor::Scenario> Extractor::scenarios() const {
+  // No extent is looked at: one even scenario, and random ones.
+  std::vector<Scenario> out;
   Rng rng(0x7363656e);
   for (int k = 0; k < 4; ++k) {
-    // No extent is looked at: one even scenario, and random ones.
-    Scenario s;
-    for (size_t l = 0; l < labels; ++l) s.extents.push_back(k == 0 ? 256 : std::vector<double>{4, 64, 512, 4096}[rng.below(4)]);
-    known_.clear();
-    costs_.clear();
-    open_.clear();
-    std::vector<Choice> all{{0, {}}};
-    for (ClassId r : roots) {
-      all = combine(all, best(r, s), options_.keep);
-      for (Choice& c : all) {
-        c.cost = 0;
-        for (const auto& pick : c.picks) c.cost += costs_.at(pick);
-      }
-      std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return std::tie(a.cost, a.picks) < std::tie(b.cost, b.picks); });
-      if (all.size() > options_.keep) all.resize(options_.keep);
-    }
-    by_scenario.push_back(std::move(all));
+    out.emplace_back();
+    for (size_t l = 0; l < normal_.form().label_count(); ++l)
+      out.back().extents.push_back(k == 0 ? 256 : std::vector<double>{4, 64, 512, 4096}[rng.below(4)]);
   }
+  return out;
+}
+
+std::vector<Choice> Extractor::best_together(const std::vector<ClassId>& roots, const Scenario& s, size_t keep) {
+  known_.clear();
+  costs_.clear();
+  open_.clear();
+  std::vector<Choice> all{{0, {}}};
+  for (ClassId r : roots) {
+    all = combine(all, best(r, s));
+    for (Choice& c : all) {
+      c.cost = 0;
+      for (const auto& pick : c.picks) c.cost += costs_.at(pick);
+    }
+    std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return std::tie(a.cost, a.picks) < std::tie(b.cost, b.picks); });
+    if (all.size() > keep) all.resize(keep);
+  }
+  return all;
+}
+
+std::vector<Choice> Extractor::run(const std::vector<ClassId>& roots) {
+  std::vector<std::vector<Choice>> by_scenario;
+  for (const Scenario& s : scenarios()) by_scenario.push_back(best_together(roots, s, options_.keep));
   std::vector<Choice> out;
   std::set<std::vector<std::pair<ClassId, uint32_t>>> seen;
   for (size_t rank = 0; rank < options_.keep; ++rank)
@@ -163,26 +174,63 @@ std::vector<Choice> Extractor::run(const std::vector<ClassId>& roots) {
   return out;
 }
 
-TermId Extractor::build(const Choice& choice, ClassId root, Form& form) const {
-  std::map<ClassId, TermId> made;
+std::vector<Choice> Extractor::diverse(const std::vector<ClassId>& roots, const std::vector<Choice>& known, size_t most) {
+  std::set<std::pair<ClassId, uint32_t>> seen;
+  for (const Choice& c : known) seen.insert(c.picks.begin(), c.picks.end());
+  std::vector<Choice> out;
+  const Scenario even = scenarios().front();
+  const size_t keep = std::exchange(options_.keep_inner, 1);
+  const auto& classes = values_.classes();
+  size_t tries = 0;
+  for (ClassId c = 0; c < classes.size() && out.size() < most && tries < 4 * most; ++c) {
+    if (values_.find(c) != c || free_of_charge_[c]) continue;
+    for (uint32_t k = 0; k < classes[c].producers.size() && out.size() < most && tries < 4 * most; ++k) {
+      const Producer& p = classes[c].producers[k];
+      if ((p.kind != Kind::contract && p.kind != Kind::reduce) || seen.contains({c, k})) continue;
+      ++tries;
+      forced_ = std::pair(c, k);
+      for (Choice& choice : best_together(roots, even, 1))
+        if (std::binary_search(choice.picks.begin(), choice.picks.end(), std::pair(c, k))) {
+          seen.insert(choice.picks.begin(), choice.picks.end());
+          out.push_back(std::move(choice));
+        }
+    }
+  }
+  forced_.reset();
+  options_.keep_inner = keep;
+  return out;
+}
+
+uint32_t Extractor::pick_of(const Choice& choice, ClassId c) {
+  const auto at = std::lower_bound(choice.picks.begin(), choice.picks.end(), std::pair(c, uint32_t{0}));
+  CHECK(at != choice.picks.end() && at->first == c, "a choice without a producer for a class");
+  return at->second;
+}
+
+std::vector<TermId> Extractor::build(const Values& values, const std::vector<ClassId>& roots, Form& form, const std::function<uint32_t(ClassId)>& pick) {
+  std::map<ClassId, TermId> made;  // an invalid term: under way
   std::function<TermId(ClassId)> visit = [&](ClassId c) -> TermId {
-    c = values_.find(c);
+    c = values.find(c);
     if (auto it = made.find(c); it != made.end()) return it->second;
-    const auto at = std::lower_bound(choice.picks.begin(), choice.picks.end(), std::pair(c, uint32_t{0}));
-    CHECK(at != choice.picks.end() && at->first == c, "a choice without a producer for a class");
-    const Producer p = values_.classes()[c].producers[at->second];
+    made[c] = {};
+    const Producer& p = values.classes()[c].producers[pick(c)];
     std::vector<TermId> args;
-    for (ClassId a : p.args) args.push_back(visit(a));
+    for (ClassId a : p.args) {
+      args.push_back(visit(a));
+      if (!args.back().valid()) return {};
+    }
     TermId t = p.term;
     if (!t.valid()) switch (p.kind) {
-        case Kind::map: t = p.op == Op::cast ? form.cast(args[0], p.to, values_.classes()[c].dtype) : form.map(p.op, args); break;
+        case Kind::map: t = p.op == Op::cast ? form.cast(args[0], p.to, values.classes()[c].dtype) : form.map(p.op, args); break;
         case Kind::reduce: t = form.reduce(p.op, p.bound, args[0], p.result); break;
         case Kind::contract: t = form.contract(p.bound, args[0], args[1]); break;
         default: CHECK(false, "a producer of kind {}", static_cast<int>(p.kind));
       }
     return made[c] = t;
   };
-  return visit(root);
+  std::vector<TermId> out;
+  for (ClassId r : roots) out.push_back(visit(r));
+  return out;
 }
 
 }  // namespace cleave::algebra

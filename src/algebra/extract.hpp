@@ -1,6 +1,9 @@
 // Extraction: graphs as choices of one producer per class, the cheapest first under several symbolic-extent scenarios.
 #pragma once
 
+#include <functional>
+#include <optional>
+
 #include "algebra/values.hpp"
 
 namespace cleave::algebra {
@@ -22,8 +25,11 @@ class Extractor {
 
   // The best choices for the roots, distinct, in order of cost, the scenarios interleaved.
   std::vector<Choice> run(const std::vector<ClassId>& roots);
-  // The choice that is the input graph, by its own producers.
-  TermId build(const Choice& choice, ClassId root, Form& form) const;
+  // Choices that have a given kind of producer which none of `known` has, the cheapest for each.
+  std::vector<Choice> diverse(const std::vector<ClassId>& roots, const std::vector<Choice>& known, size_t most);
+  // The terms of a choice; `pick(class)` says which producer. No term for a root that would need itself.
+  static std::vector<TermId> build(const Values& values, const std::vector<ClassId>& roots, Form& form, const std::function<uint32_t(ClassId)>& pick);
+  static uint32_t pick_of(const Choice& choice, ClassId c);
 
  private:
   struct Scenario {
@@ -32,7 +38,9 @@ class Extractor {
   double elements(const Indices& indices, const Scenario& s) const;
   double cost(ClassId c, const Producer& p, const Scenario& s) const;
   const std::vector<Choice>& best(ClassId c, const Scenario& s);
-  static std::vector<Choice> combine(const std::vector<Choice>& a, const std::vector<Choice>& b, size_t keep);
+  std::vector<Choice> best_together(const std::vector<ClassId>& roots, const Scenario& s, size_t keep);
+  std::vector<Scenario> scenarios() const;
+  static std::vector<Choice> combine(const std::vector<Choice>& a, const std::vector<Choice>& b);
   static bool merge(const Choice& a, const Choice& b, Choice& out);
   bool is_constant(PolyId p);
 
@@ -45,6 +53,7 @@ class Extractor {
   std::map<PolyId, bool> constants_;
   std::vector<bool> free_of_charge_;
   std::map<std::pair<ClassId, uint32_t>, double> costs_;
+  std::optional<std::pair<ClassId, uint32_t>> forced_;
 };
 
 }  // namespace cleave::algebra

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <iterator>
+#include <set>
 
 #include "algebra/extract.hpp"
 #include "algebra/index_form.hpp"
@@ -14,22 +17,58 @@ using graph::Op;
 
 namespace {
 
+struct Swap {
+  Derived text;
+  std::vector<TermId> roots;  // the region after it, not stabilised
+};
+
 struct Alternative {
   std::vector<Root> roots;  // stabilised
-  std::vector<Derived> derivation;
+  std::vector<Swap> path;
   double cost = 0;
 };
 
-// The derivation: where the choice differs from the input graph's own producers.
-std::vector<Derived> derivation_of(const Values& values, const Choice& choice) {
-  std::vector<Derived> out;
-  for (const auto& [c, k] : choice.picks) {
-    const auto& producers = values.classes()[c].producers;
-    if (producers[k].given) continue;
-    const auto given = std::find_if(producers.begin(), producers.end(), [](const Producer& p) { return p.given; });
-    out.push_back({producers[k].rule, values.print(c), given == producers.end() ? "" : values.print(c, *given), values.print(c, producers[k])});
+// The swaps that lead from the input graph's producers to a choice, operands before users; each leaves a whole region.
+// Empty where the order cannot be found: then the choice is one step.
+std::vector<Swap> path_of(const Values& values, const Choice& choice, const std::vector<ClassId>& roots, Form& form, bool record) {
+  const auto& classes = values.classes();
+  auto given = [&](ClassId c) {
+    const auto& list = classes[c].producers;
+    return static_cast<uint32_t>(std::find_if(list.begin(), list.end(), [](const Producer& p) { return p.given; }) - list.begin());
+  };
+  std::set<ClassId> of_input;
+  std::function<void(ClassId)> reach = [&](ClassId c) {
+    c = values.find(c);
+    if (!of_input.insert(c).second || given(c) == classes[c].producers.size()) return;
+    for (ClassId a : classes[c].producers[given(c)].args) reach(a);
+  };
+  for (ClassId r : roots) reach(r);
+  std::vector<ClassId> order;
+  std::set<ClassId> seen;
+  std::function<void(ClassId)> visit = [&](ClassId c) {
+    c = values.find(c);
+    if (!seen.insert(c).second) return;
+    for (ClassId a : classes[c].producers[Extractor::pick_of(choice, c)].args) visit(a);
+    order.push_back(c);
+  };
+  for (ClassId r : roots) visit(r);
+  std::vector<Swap> path;
+  std::set<ClassId> swapped;
+  for (ClassId c : order) {
+    const uint32_t k = Extractor::pick_of(choice, c);
+    if (!of_input.contains(c) || given(c) == k || given(c) == classes[c].producers.size()) continue;
+    swapped.insert(c);
+    const Producer& after = classes[c].producers[k];
+    Swap swap{{after.rule, values.print(c), values.print(c, classes[c].producers[given(c)]), values.print(c, after), ""}, {}};
+    if (record) {
+      swap.roots = Extractor::build(values, roots, form, [&](ClassId x) {
+        return swapped.contains(x) || !of_input.contains(x) ? Extractor::pick_of(choice, x) : given(x);
+      });
+      if (std::any_of(swap.roots.begin(), swap.roots.end(), [](TermId t) { return !t.valid(); })) swap.roots.clear();
+    }
+    path.push_back(std::move(swap));
   }
-  return out;
+  return path;
 }
 
 std::vector<Alternative> search_region(const Program& program, const Step& step, const SearchOptions& options, SearchResult& result) {
@@ -53,21 +92,34 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
     if (values.disputed()) return out;
     auto constant = [&](uint32_t source) { return program.graph->producer(graph::ValueId(source)).op == Op::constant; };
     Extractor extractor(values, normal, constant, {std::max<size_t>(options.keep, 1), values.classes().size() > 800 ? 6u : 12u});
-    for (const Choice& choice : extractor.run(roots)) {
+    std::vector<Choice> choices = extractor.run(roots);
+    for (Choice& c : extractor.diverse(roots, choices, options.keep)) choices.push_back(std::move(c));
+    for (const Choice& choice : choices) {
       Alternative a;
       a.cost = choice.cost;
-      for (size_t i = 0; i < roots.size(); ++i)
-        a.roots.push_back({step.roots[i].value, stabilise(form, extractor.build(choice, roots[i], form)), step.roots[i].axes});
+      const auto terms = Extractor::build(values, roots, form, [&](ClassId c) { return Extractor::pick_of(choice, c); });
+      for (size_t i = 0; i < roots.size(); ++i) {
+        CHECK(terms[i].valid(), "a choice needs itself");
+        a.roots.push_back({step.roots[i].value, stabilise(form, terms[i]), step.roots[i].axes});
+      }
       const bool known = std::any_of(out.begin(), out.end(), [&](const Alternative& b) {
         return std::equal(a.roots.begin(), a.roots.end(), b.roots.begin(), [](const Root& x, const Root& y) { return x.term == y.term; });
       });
       if (known) continue;
-      a.derivation = derivation_of(values, choice);
+      a.path = path_of(values, choice, roots, form, options.record_path);
       out.push_back(std::move(a));
     }
   } catch (const TooLarge&) {
     result.saturated = false;  // numbers or sums beyond all measure: the region stays as it is
   }
+  return out;
+}
+
+// Half of the list by cost, the other half by what is new in it: the order in which alternatives are offered.
+std::vector<Alternative> arranged(std::vector<Alternative> list, size_t keep) {
+  if (list.size() <= keep) return list;
+  std::vector<Alternative> out(std::make_move_iterator(list.begin()), std::make_move_iterator(list.begin() + static_cast<long>(keep - keep / 3)));
+  out.insert(out.end(), std::make_move_iterator(list.end() - static_cast<long>(keep / 3)), std::make_move_iterator(list.end()));
   return out;
 }
 
@@ -96,22 +148,28 @@ Result<SearchResult> search(const Graph& graph, const SearchOptions& options) {
     if (step.barrier.valid()) by_step.emplace_back();
     else {
       ++result.regions;
-      by_step.push_back(search_region(program, step, options, result));
+      by_step.push_back(arranged(search_region(program, step, options, result), std::max<size_t>(options.keep, 3)));
     }
     most = std::max(most, by_step.back().size());
   }
   std::set<std::string> seen;
   for (size_t k = 0; k < most && result.graphs.size() < std::max<size_t>(options.keep, 1); ++k) {
-    std::vector<std::vector<Root>> roots;
+    std::vector<std::vector<Root>> roots, plain;
     Found found{graph, "", {}, 0};
-    for (const auto& list : by_step) {
+    for (size_t i = 0; i < by_step.size(); ++i) plain.push_back(program.steps[i].roots);
+    for (size_t i = 0; i < by_step.size(); ++i) {
       roots.emplace_back();
-      if (list.empty()) continue;
+      if (by_step[i].empty()) continue;
       // The k-th of every region; regions with fewer keep their best.
-      const Alternative& a = k < list.size() ? list[k] : list[std::min<size_t>(1, list.size() - 1)];
+      const Alternative& a = k < by_step[i].size() ? by_step[i][k] : by_step[i][std::min<size_t>(1, by_step[i].size() - 1)];
       roots.back() = a.roots;
-      found.derivation.insert(found.derivation.end(), a.derivation.begin(), a.derivation.end());
       found.cost += a.cost;
+      for (const Swap& swap : a.path) {
+        found.derivation.push_back(swap.text);
+        if (swap.roots.empty()) continue;
+        for (size_t r = 0; r < swap.roots.size(); ++r) plain[i][r].term = swap.roots[r];
+        found.derivation.back().graph = print(emit(program, plain), {int64_t{1} << 40});
+      }
     }
     found.graph = emit(program, roots);
     if (!seen.insert(print(found.graph)).second) continue;

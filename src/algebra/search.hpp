@@ -16,12 +16,14 @@ struct SearchOptions {
   bool rounding_free = true;    // see index_form.hpp
   bool split = false;           // also graphs whose reductions stop half way (not yet)
   bool screen = true;           // drop graphs that are much less accurate than the input (screen.hpp)
+  bool record_path = false;     // keep the complete graph after each swap, for certificates
 };
 
 // Where a graph leaves the input graph: a value and its old and new producer.
 struct Derived {
   std::string rule;
-  std::string value, before, after;
+  std::string value, before, after;  // normal form, and producers over normal forms ("" before: a new value)
+  std::string graph;                 // with record_path: the whole graph after this swap, not yet stabilised
 };
 
 struct Found {
