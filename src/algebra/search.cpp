@@ -4,10 +4,12 @@
 #include <chrono>
 #include <functional>
 #include <iterator>
+#include <optional>
 #include <set>
 
 #include "algebra/extract.hpp"
 #include "algebra/index_form.hpp"
+#include "algebra/screen.hpp"
 #include "algebra/stabilise.hpp"
 
 namespace cleave::algebra {
@@ -92,6 +94,7 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
     if (values.disputed()) return out;
     auto constant = [&](uint32_t source) { return program.graph->producer(graph::ValueId(source)).op == Op::constant; };
     Extractor extractor(values, normal, constant, {std::max<size_t>(options.keep, 1), values.classes().size() > 800 ? 6u : 12u});
+    std::optional<Screen> screen;
     std::vector<Choice> choices = extractor.run(roots);
     for (Choice& c : extractor.diverse(roots, choices, options.keep)) choices.push_back(std::move(c));
     for (const Choice& choice : choices) {
@@ -106,6 +109,22 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
         return std::equal(a.roots.begin(), a.roots.end(), b.roots.begin(), [](const Root& x, const Root& y) { return x.term == y.term; });
       });
       if (known) continue;
+      if (options.screen) {
+        std::vector<TermId> candidate;
+        for (const Root& r : a.roots) candidate.push_back(r.term);
+        if (!screen) {
+          std::vector<TermId> reference;
+          for (const Root& r : out[0].roots) reference.push_back(r.term);
+          screen.emplace(form, reference, options.seed);
+        }
+        if (const std::string why = screen->refuse(candidate); !why.empty()) {
+          ++result.screened_out;
+          std::string what;
+          for (TermId t : candidate) what += (what.empty() ? "" : "; ") + form.print(t);
+          result.screened.push_back(fmt::format("{} ({})", what, why));
+          continue;
+        }
+      }
       a.path = path_of(values, choice, roots, form, options.record_path);
       out.push_back(std::move(a));
     }

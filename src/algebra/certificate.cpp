@@ -1,0 +1,36 @@
+#include "algebra/certificate.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace cleave::algebra {
+
+Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchOptions options) {
+  options.record_path = true;
+  TRY_ASSIGN(const SearchResult result, search(graph, options));
+  if (which >= result.graphs.size()) return diagnose(Code::no_such_graph, result.graphs.size(), which);
+  const Found& found = result.graphs[which];
+  const graph::PrintOptions whole{int64_t{1} << 40};
+  nlohmann::ordered_json j;
+  j["schema"] = "cleave.certificate/1";
+  j["graph"] = graph.name();
+  j["seed"] = options.seed;
+  j["draws"] = options.draws;
+  j["assumptions"] = {{"fields", "towers of primes between 2^31 and 2^51, drawn anew for every draw"},
+                      {"functions", "functions without algebra and maxima are random functions of their operands"},
+                      {"exponents", "exponents and leaves are independent and random"},
+                      {"predicates", "comparisons are random functions of the difference of their sides"}};
+  j["policies"] = {{"rounding", options.rounding_free ? "free" : "kept"},
+                   {"overflow", "equal where the safe form of the input graph is finite"},
+                   {"empty_rows", "as the input graph says (quot0: 0)"}};
+  j["input"] = print(graph, whole);
+  j["steps"] = nlohmann::json::array();
+  for (const Derived& d : found.derivation) {
+    nlohmann::ordered_json step{{"rule", d.rule}, {"value", d.value}, {"before", d.before}, {"after", d.after}};
+    if (!d.graph.empty()) step["graph"] = d.graph;
+    j["steps"].push_back(std::move(step));
+  }
+  j["result"] = print(found.graph, whole);
+  return j.dump(1) + "\n";
+}
+
+}  // namespace cleave::algebra

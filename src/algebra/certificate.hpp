@@ -1,0 +1,13 @@
+// Certificates: the steps from an input graph to a found one, each with its whole graph, as JSON that src/check reads.
+#pragma once
+
+#include <string>
+
+#include "algebra/search.hpp"
+
+namespace cleave::algebra {
+
+// The certificate of graph number `which` of the search's result. The search is run again (same seed, same graphs).
+Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchOptions options = {});
+
+}  // namespace cleave::algebra

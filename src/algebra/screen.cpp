@@ -1,0 +1,272 @@
+#include "algebra/screen.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "algebra/field.hpp"
+#include "base/rng.hpp"
+
+namespace cleave::algebra {
+
+using graph::Op;
+
+namespace {
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+}  // namespace
+
+size_t FloatDraw::size_of(const Indices& free) const {
+  size_t n = 1;
+  for (IndexId i : free) n *= static_cast<size_t>(extent(i));
+  return n;
+}
+
+std::vector<size_t> FloatDraw::offsets(const Indices& free, const Indices& operand) const {
+  std::vector<size_t> stride(free.size(), 0), out(size_of(free));
+  size_t run = 1;
+  for (size_t k = operand.size(); k-- > 0;) {
+    stride[static_cast<size_t>(std::lower_bound(free.begin(), free.end(), operand[k]) - free.begin())] = run;
+    run *= static_cast<size_t>(extent(operand[k]));
+  }
+  std::vector<size_t> at(free.size(), 0);
+  size_t offset = 0;
+  for (size_t& o : out) {
+    o = offset;
+    for (size_t k = free.size(); k-- > 0;) {
+      offset += stride[k];
+      if (++at[k] < static_cast<size_t>(extent(free[k]))) break;
+      offset -= stride[k] * at[k];
+      at[k] = 0;
+    }
+  }
+  return out;
+}
+
+const FloatArray& FloatDraw::of(TermId id) {
+  if (auto it = known_.find(id); it != known_.end()) return it->second;
+  FloatArray a = make(id);
+  return known_.emplace(id, std::move(a)).first->second;
+}
+
+FloatArray FloatDraw::make(TermId id) {
+  const Term t = form_.at(id);
+  FloatArray out;
+  out.free = t.free;
+  switch (t.kind) {
+    case Kind::leaf: {
+      std::vector<std::vector<size_t>> at;
+      for (const Indices& axis : t.axes)
+        for (IndexId i : axis) at.push_back(offsets(t.free, {i}));
+      std::vector<int64_t> coordinates(at.size());
+      out.values.resize(size_of(t.free));
+      for (size_t i = 0; i < out.values.size(); ++i) {
+        for (size_t k = 0; k < at.size(); ++k) coordinates[k] = static_cast<int64_t>(at[k][i]);
+        double v = leaf_(t.source, coordinates);
+        if (!is_real(t.dtype)) v = t.dtype == DType::boolean ? v > 0 : std::floor(std::abs(v) * 3);
+        out.values[i] = round_to(DType::f32, v);
+      }
+      return out;
+    }
+    case Kind::literal: out.values = {is_real(t.dtype) ? rounded(t.value) : t.value}; return out;
+    case Kind::extent: {
+      // The product of the labels of that extent; what is none keeps its number or counts 1.
+      double v = 1;
+      bool found = false;
+      for (uint32_t l = 0; l < form_.label_count() && !found; ++l)
+        if (form_.label(l).extent == t.extent) v = static_cast<double>(extents_[l]), found = true;
+      if (!found) v = static_cast<double>(form_.syms().as_constant(t.extent).value_or(7));
+      out.values = {v};
+      return out;
+    }
+    case Kind::iota:
+      for (int64_t i = 0; i < extent(t.free[0]); ++i) out.values.push_back(static_cast<double>(i));
+      return out;
+    case Kind::map: return map(t);
+    case Kind::reduce: return reduce(t);
+    case Kind::contract: {
+      const FloatArray a = of(t.args[0]), b = of(t.args[1]);
+      const Indices all = unite(unite(a.free, b.free), t.bound);
+      const auto x = offsets(all, a.free), y = offsets(all, b.free), to = offsets(all, t.free);
+      out.values.assign(size_of(t.free), 0);
+      for (size_t i = 0; i < to.size(); ++i) out.values[to[i]] = rounded(out.values[to[i]] + a.values[x[i]] * b.values[y[i]]);
+      return out;
+    }
+    case Kind::scaled_sum: return scaled_sum(t);
+  }
+  CHECK(false, "kind {}", static_cast<int>(t.kind));
+}
+
+FloatArray FloatDraw::map(const Term& t) {
+  FloatArray out;
+  out.free = t.free;
+  std::vector<const FloatArray*> x;
+  std::vector<std::vector<size_t>> at;
+  for (TermId a : t.args) {
+    x.push_back(&of(a));
+    at.push_back(offsets(t.free, x.back()->free));
+  }
+  out.values.resize(size_of(t.free));
+  std::vector<double> args(x.size());
+  for (size_t i = 0; i < out.values.size(); ++i) {
+    for (size_t k = 0; k < x.size(); ++k) args[k] = x[k]->values[at[k][i]];
+    double v;
+    if (t.op == Op::unscale) v = args[0] * std::exp(args[1]);
+    else if (t.op != Op::cast) v = eval(graph::scalar_fn(t.op), args);
+    else if (is_real(t.to)) v = round_to(t.to == DType::f64 && f32_ ? DType::f32 : t.to, args[0]);
+    else v = static_cast<double>(real_to_integer(t.to, args[0]));
+    out.values[i] = is_real(t.dtype) ? rounded(v) : v;
+  }
+  return out;
+}
+
+FloatArray FloatDraw::reduce(const Term& t) {
+  FloatArray out;
+  const FloatArray a = of(t.args[0]);
+  out.free = t.free;
+  const Indices all = unite(a.free, t.bound);
+  const auto from = offsets(all, a.free), to = offsets(all, t.free);
+  const size_t n = size_of(t.free);
+  auto fold = [&](double start, auto&& step) {
+    std::vector<double> r(n, start);
+    for (size_t i = 0; i < to.size(); ++i) r[to[i]] = step(r[to[i]], a.values[from[i]], to[i]);
+    return r;
+  };
+  auto extreme = [](double sign) {
+    return [sign](double r, double v, size_t) { return std::isnan(r) || std::isnan(v) ? kNan : sign * v > sign * r ? v : r; };
+  };
+  switch (t.op) {
+    case Op::sum: out.values = fold(0, [&](double r, double v, size_t) { return rounded(r + v); }); return out;
+    case Op::prod: out.values = fold(1, [&](double r, double v, size_t) { return rounded(r * v); }); return out;
+    case Op::amax: out.values = fold(-kInfinity, extreme(1)); return out;
+    case Op::amin: out.values = fold(kInfinity, extreme(-1)); return out;
+    case Op::any: out.values = fold(0, [](double r, double v, size_t) { return r != 0 || v != 0; }); return out;
+    case Op::all: out.values = fold(1, [](double r, double v, size_t) { return r != 0 && v != 0; }); return out;
+    case Op::moments: {
+      const double count = static_cast<double>(size_of(t.bound));
+      std::vector<double> mean = fold(0, [&](double r, double v, size_t) { return rounded(r + v); });
+      for (double& m : mean) m = rounded(m / count);
+      out.values = mean;
+      if (t.source == 0) return out;
+      out.values = fold(0, [&](double r, double v, size_t k) { return rounded(r + rounded(v - mean[k]) * rounded(v - mean[k])); });
+      for (double& m : out.values) m = rounded(m / count);
+      return out;
+    }
+    default: CHECK(false, "the reduction {}", info(t.op).name);
+  }
+}
+
+FloatArray FloatDraw::scaled_sum(const Term& t) {
+  const FloatArray s = of(t.args[0]);
+  const FloatArray f = t.args.size() > 1 ? of(t.args[1]) : FloatArray{{}, {1}};
+  FloatArray out;
+  out.free = t.free;
+  const Indices all = unite(unite(s.free, f.free), t.bound), kept = without(s.free, t.bound);
+  std::vector<double> top(size_of(kept), -kInfinity);
+  const auto to_top = offsets(s.free, kept);
+  for (size_t i = 0; i < s.values.size(); ++i) {
+    double& m = top[to_top[i]];
+    m = std::isnan(m) || std::isnan(s.values[i]) ? kNan : std::max(m, s.values[i]);
+  }
+  const auto x = offsets(all, s.free), y = offsets(all, f.free), m = offsets(all, kept), to = offsets(all, t.free);
+  out.values.assign(size_of(t.free), 0);
+  for (size_t i = 0; i < to.size(); ++i) {
+    const double score = s.values[x[i]];
+    const double e = score == -kInfinity ? 0 : rounded(std::exp(rounded(score - top[m[i]])));
+    out.values[to[i]] = rounded(out.values[to[i]] + e * f.values[y[i]]);
+  }
+  return out;
+}
+
+namespace {
+
+double normal_at(uint64_t seed, uint32_t source, std::span<const int64_t> coordinates) {
+  uint64_t h = mix(seed, source);
+  for (int64_t c : coordinates) h = mix(h, static_cast<uint64_t>(c));
+  return Rng(h).normal();
+}
+
+void leaves_of(const Form& form, TermId id, std::set<uint32_t>& out, std::set<TermId>& seen, std::set<uint32_t>& reduced, bool& masked) {
+  if (!seen.insert(id).second) return;
+  const Term& t = form.at(id);
+  if (t.kind == Kind::leaf && is_real(t.dtype)) out.insert(t.source);
+  for (IndexId i : t.bound) reduced.insert(form.at(i).label);
+  masked = masked || (t.kind == Kind::map && t.op == Op::where);
+  for (TermId a : t.args) leaves_of(form, a, out, seen, reduced, masked);
+}
+
+}  // namespace
+
+Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed) : form_(form), reference_(std::move(reference)) {
+  std::set<uint32_t> leaves, reduced;
+  std::set<TermId> seen;
+  for (TermId r : reference_) leaves_of(form_, r, leaves, seen, reduced, masked_);
+  // Long where something is summed, as far as the largest term stays small.
+  size_t long_labels = reduced.size();
+  int others = 0;
+  for (uint32_t l = 0; l < form_.label_count(); ++l)
+    extents_.push_back(!reduced.contains(l) ? (++others <= 2 ? 2 : 1) : long_labels <= 1 ? 61 : long_labels <= 2 ? 23 : 7);
+  cases_.push_back({"ordinary data", [seed](uint32_t s, auto c) { return normal_at(seed, s, c); }, false});
+  cases_.push_back({"large data", [seed](uint32_t s, auto c) { return 12 * normal_at(seed + 1, s, c); }, false});
+  cases_.push_back({"small data", [seed](uint32_t s, auto c) { return 1e-3 * normal_at(seed + 2, s, c); }, false});
+  cases_.push_back({"one-hot rows",
+                    [seed](uint32_t s, auto c) {
+                      int64_t sum = 0;
+                      for (int64_t x : c) sum += x;
+                      return sum % 5 == static_cast<int64_t>(s % 5) ? 30.0 : 1e-2 * normal_at(seed + 3, s, c);
+                    },
+                    false});
+  for (uint32_t leaf : leaves) {
+    cases_.push_back({fmt::format("a mean of 3000 in input {}", leaf),
+                      [seed, leaf](uint32_t s, auto c) { return normal_at(seed + 4, s, c) + (s == leaf ? 3000 : 0); }, false});
+    cases_.push_back({fmt::format("a NaN in input {}", leaf),
+                      [seed, leaf](uint32_t s, auto c) {
+                        const bool first = std::all_of(c.begin(), c.end(), [](int64_t x) { return x == 0; });
+                        return s == leaf && first ? kNan : normal_at(seed, s, c);
+                      },
+                      true});
+  }
+  for (const Case& c : cases_) {
+    FloatDraw exact(form_, extents_, c.leaf, false);
+    FloatDraw& rounded = rounded_.emplace_back(form_, extents_, c.leaf, true);
+    Expected e;
+    for (TermId r : reference_) {
+      const auto &want = exact.of(r).values, &got = rounded.of(r).values;
+      double worst = 0, largest = 0;
+      for (size_t i = 0; i < want.size(); ++i) {
+        if (std::isfinite(want[i]) && std::isfinite(got[i])) worst = std::max(worst, std::abs(want[i] - got[i]));
+        if (std::isfinite(want[i])) largest = std::max(largest, std::abs(want[i]));
+      }
+      // Four times what the input graph's own form is off by, or what rounding a sum of this length may cost.
+      const double terms = static_cast<double>(*std::max_element(extents_.begin(), extents_.end()));
+      e.exact.push_back(want);
+      e.allowed.push_back(std::vector<double>(want.size(), std::max(4 * worst, std::sqrt(terms) * 0x1p-22 * largest)));
+    }
+    expected_.push_back(std::move(e));
+  }
+}
+
+std::string Screen::refuse(const std::vector<TermId>& candidate) {
+  for (size_t k = 0; k < cases_.size(); ++k) {
+    FloatDraw& rounded = rounded_[k];
+    for (size_t r = 0; r < candidate.size(); ++r) {
+      const auto& got = rounded.of(candidate[r]).values;
+      const auto& want = expected_[k].exact[r];
+      for (size_t i = 0; i < want.size(); ++i) {
+        if (cases_[k].poison) {
+          if (std::isnan(want[i]) && !std::isnan(got[i])) return fmt::format("{}: it does not reach an output that it should", cases_[k].name);
+          if (!std::isnan(want[i]) && std::isnan(got[i]) && !masked_) return fmt::format("{}: it reaches an output that it should not", cases_[k].name);
+          continue;
+        }
+        if (!std::isfinite(want[i])) continue;
+        const double off = std::abs(got[i] - want[i]);
+        if (!(off <= expected_[k].allowed[r][i]))
+          return fmt::format("{}: off by {:.2g} where {:.2g} is allowed", cases_[k].name, off, expected_[k].allowed[r][i]);
+      }
+    }
+  }
+  return "";
+}
+
+}  // namespace cleave::algebra

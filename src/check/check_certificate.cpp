@@ -1,0 +1,122 @@
+#include "check/check_certificate.hpp"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/rng.hpp"
+#include "eval/graph_eval.hpp"
+
+namespace cleave::check {
+
+using graph::Graph;
+using graph::ValueId;
+
+namespace {
+
+std::string shape_difference(const Graph& a, const Graph& b) {
+  auto describe = [](const Graph& g) {
+    std::vector<std::string> out;
+    for (ValueId v : g.leaves())
+      out.push_back(fmt::format("{} {}: {}", info(g.producer(v).op).name, g.value(v).name, print(g.syms(), g.type(v))));
+    std::sort(out.begin(), out.end());
+    for (const auto& o : g.outputs()) out.push_back(fmt::format("output {}: {}", o.name, print(g.syms(), g.type(o.value))));
+    return out;
+  };
+  const auto x = describe(a), y = describe(b);
+  for (size_t i = 0; i < std::max(x.size(), y.size()); ++i)
+    if (i >= x.size() || i >= y.size() || x[i] != y[i])
+      return fmt::format("it has `{}` where the graph before has `{}`", i < y.size() ? y[i] : "nothing", i < x.size() ? x[i] : "nothing");
+  return "";
+}
+
+// Distinct small extents for the dims, within their ranges.
+std::map<std::string, int64_t> extents_for(const Graph& g, Rng& rng) {
+  std::vector<int64_t> choices{5, 6, 7, 8, 9, 10, 11};
+  std::map<std::string, int64_t> out;
+  for (sym::Expr d : g.dims()) {
+    if (choices.empty()) choices = {3, 4, 12, 13};
+    const size_t k = rng.below(choices.size());
+    const auto range = g.syms().symbol_range(d);
+    out[g.syms().symbol_name(d)] = std::clamp(choices[k], range.lo, range.hi);
+    choices.erase(choices.begin() + static_cast<long>(k));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string difference(const Graph& a, const Graph& b, const CheckOptions& options, size_t* evaluations) {
+  if (Diagnostics bad = verify(b); !bad.empty()) return "the graph breaks a law: " + bad[0].message();
+  if (const std::string why = shape_difference(a, b); !why.empty()) return why;
+  Rng rng(options.seed);
+  for (int draw = 0; draw < options.draws; ++draw) {
+    const auto dims = extents_for(a, rng);
+    auto x = graph::bind(a, dims), y = graph::bind(b, dims);
+    if (!x.ok()) return "the extents do not fit: " + x.errors()[0].message();
+    if (!y.ok()) return "the extents do not fit: " + y.errors()[0].message();
+    // Small data shows what large data hides (an epsilon), and the other way round.
+    const double scale = draw % 3 == 0 ? 1 : draw % 3 == 1 ? 1e-5 : 4;
+    std::map<std::string, oracle::Tensor> inputs;
+    for (ValueId v : oracle::given_leaves(x.value())) {
+      const auto& g = x.value();
+      oracle::Tensor t = oracle::zeros(g.type(v).dtype, g.extents(v));
+      for (int64_t i = 0; i < t.elements(); ++i) t.set(i, t.real() ? scale * rng.normal() : static_cast<double>(rng.below(3)));
+      inputs.emplace(g.value(v).name, std::move(t));
+    }
+    oracle::EvalOptions limits;
+    limits.max_elements = options.max_elements;
+    const auto want = oracle::evaluate(x.value(), inputs, limits), got = oracle::evaluate(y.value(), inputs, limits);
+    if (!want.ok()) return "the graph before cannot be evaluated: " + want.errors()[0].message();
+    if (!got.ok()) return "the graph cannot be evaluated: " + got.errors()[0].message();
+    if (evaluations) *evaluations += 2;
+    for (size_t o = 0; o < want->size(); ++o) {
+      // Double rounding, with room for what cancels: 2^-30 of the largest element.
+      double largest = 0;
+      for (int64_t i = 0; i < (*want)[o].elements(); ++i)
+        if (std::isfinite((*want)[o].at(i))) largest = std::max(largest, std::abs((*want)[o].at(i)));
+      const auto d = oracle::compare((*got)[o], (*want)[o], 1e-8, 0x1p-40 * largest);
+      if (!d.ok()) return fmt::format("output `{}` differs: {}", a.outputs()[o].name, d.text);
+    }
+  }
+  return "";
+}
+
+Result<CheckReport> check_certificate(std::string_view text, const CheckOptions& options) {
+  const auto j = nlohmann::json::parse(text, nullptr, false);
+  if (j.is_discarded()) return diagnose(Code::certificate_unreadable, "it is no JSON (perhaps cut short)");
+  auto is_text = [](const nlohmann::json& o, const char* key) { return o.is_object() && o.contains(key) && o[key].is_string(); };
+  if (!is_text(j, "schema") || j["schema"] != "cleave.certificate/1") return diagnose(Code::certificate_unreadable, "its schema is not cleave.certificate/1");
+  for (const char* key : {"input", "result"})
+    if (!is_text(j, key)) return diagnose(Code::certificate_unreadable, fmt::format("`{}` is missing", key));
+  if (!j.contains("steps") || !j["steps"].is_array()) return diagnose(Code::certificate_unreadable, "`steps` is missing");
+  auto read = [](std::string name, const nlohmann::json& source) { return graph::parse(SourceText{std::move(name), source.get<std::string>()}); };
+  auto input = read("input", j["input"]);
+  if (!input.ok()) return diagnose(Code::certificate_unreadable, "input: " + input.errors()[0].message());
+  size_t evaluations = 0, number = 0;
+  Graph before = input.value();
+  auto compare = [&](const std::string& rule, Result<Graph> after) -> std::optional<Diagnostic> {
+    ++number;
+    if (!after.ok()) return diagnose(Code::certificate_refused, number, rule, "its graph cannot be read: " + after.errors()[0].message());
+    CheckOptions own = options;
+    own.seed += number;
+    if (const std::string why = difference(before, after.value(), own, &evaluations); !why.empty())
+      return diagnose(Code::certificate_refused, number, rule, why);
+    before = std::move(after).value();
+    return std::nullopt;
+  };
+  for (const auto& step : j["steps"]) {
+    const std::string rule = is_text(step, "rule") ? step["rule"].get<std::string>() : "?";
+    if (!is_text(step, "graph")) {
+      // A step may leave out its graph only where a later one has it; then the two are judged together.
+      if (!step.is_object() || step.contains("graph")) return diagnose(Code::certificate_refused, number + 1, rule, "its graph is no text");
+      ++number;
+      continue;
+    }
+    if (auto bad = compare(rule, read(rule, step["graph"]))) return *bad;
+  }
+  if (auto bad = compare("stabilise", read("result", j["result"]))) return *bad;
+  return CheckReport{number, evaluations, std::move(input).value(), std::move(before)};
+}
+
+}  // namespace cleave::check
