@@ -115,7 +115,7 @@ const std::vector<Choice>& Extractor::best(ClassId c, const Scenario& s) {
   }
   std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return std::pair(a.cost, a.picks.size()) < std::pair(b.cost, b.picks.size()) ||
                                                                                   (a.cost == b.cost && a.picks.size() == b.picks.size() && a.picks < b.picks); });
-  all.erase(std::unique(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return a.picks == b.picks; }), all.end());
+  keep_one_of_each_shape(all);
   if (all.size() > options_.keep_inner) {
     // The best ones, and the best of every producer as far as there is room.
     std::vector<Choice> kept;
@@ -132,6 +132,20 @@ const std::vector<Choice>& Extractor::best(ClassId c, const Scenario& s) {
   }
   open_.erase(c);
   return known_[c] = std::move(all);
+}
+
+std::vector<std::pair<ClassId, uint32_t>> Extractor::shape_of(const Choice& choice) const {
+  std::vector<std::pair<ClassId, uint32_t>> out;
+  for (const auto& pick : choice.picks) {
+    const Kind kind = values_.classes()[pick.first].producers[pick.second].kind;
+    if (kind == Kind::contract || kind == Kind::reduce) out.push_back(pick);
+  }
+  return out;
+}
+
+void Extractor::keep_one_of_each_shape(std::vector<Choice>& sorted) const {
+  std::set<std::vector<std::pair<ClassId, uint32_t>>> seen;
+  std::erase_if(sorted, [&](const Choice& c) { return !seen.insert(shape_of(c)).second; });
 }
 
 std::vector<Extractor::Scenario> Extractor::scenarios() const {
@@ -158,6 +172,7 @@ std::vector<Choice> Extractor::best_together(const std::vector<ClassId>& roots, 
       for (const auto& pick : c.picks) c.cost += costs_.at(pick);
     }
     std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return std::tie(a.cost, a.picks) < std::tie(b.cost, b.picks); });
+    keep_one_of_each_shape(all);
     if (all.size() > keep) all.resize(keep);
   }
   return all;
@@ -167,10 +182,10 @@ std::vector<Choice> Extractor::run(const std::vector<ClassId>& roots) {
   std::vector<std::vector<Choice>> by_scenario;
   for (const Scenario& s : scenarios()) by_scenario.push_back(best_together(roots, s, options_.keep));
   std::vector<Choice> out;
-  std::set<std::vector<std::pair<ClassId, uint32_t>>> seen;
+  std::set<std::vector<std::pair<ClassId, uint32_t>>> seen;  // shapes: the first spelling is kept
   for (size_t rank = 0; rank < options_.keep; ++rank)
     for (auto& list : by_scenario)
-      if (rank < list.size() && seen.insert(list[rank].picks).second) out.push_back(std::move(list[rank]));
+      if (rank < list.size() && seen.insert(shape_of(list[rank])).second) out.push_back(std::move(list[rank]));
   return out;
 }
 

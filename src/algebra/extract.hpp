@@ -40,6 +40,9 @@ class Extractor {
   const std::vector<Choice>& best(ClassId c, const Scenario& s);
   std::vector<Choice> best_together(const std::vector<ClassId>& roots, const Scenario& s, size_t keep);
   std::vector<Scenario> scenarios() const;
+  // What a choice computes as reductions and contractions; choices that differ elsewhere only are spellings of one.
+  std::vector<std::pair<ClassId, uint32_t>> shape_of(const Choice& choice) const;
+  void keep_one_of_each_shape(std::vector<Choice>& sorted) const;
   static std::vector<Choice> combine(const std::vector<Choice>& a, const std::vector<Choice>& b);
   static bool merge(const Choice& a, const Choice& b, Choice& out);
   bool is_constant(PolyId p);
