@@ -63,6 +63,12 @@ double Extractor::cost(ClassId c, const Producer& p, const Scenario& s) const {
   }
 }
 
+double Extractor::total(const Choice& c) const {
+  double sum = 0;
+  for (const auto& [value, k] : c.picks) sum += costs_[value][k];
+  return sum;
+}
+
 bool Extractor::merge(const Choice& a, const Choice& b, Choice& out) {
   out.picks.clear();
   size_t i = 0, j = 0;
@@ -103,13 +109,11 @@ const std::vector<Choice>& Extractor::best(ClassId c, const Scenario& s) {
       list = combine(list, best(a, s));
       if (list.empty()) break;
     }
-    costs_[{c, k}] = cost(c, p, s);
     for (Choice& choice : list) {
       const auto at = std::lower_bound(choice.picks.begin(), choice.picks.end(), std::pair(c, uint32_t{0}));
       if (at != choice.picks.end() && at->first == c) continue;  // needs itself
       choice.picks.insert(at, {c, k});
-      choice.cost = 0;
-      for (const auto& pick : choice.picks) choice.cost += costs_.at(pick);
+      choice.cost = total(choice);
       all.push_back(std::move(choice));
     }
   }
@@ -163,14 +167,15 @@ std::vector<Extractor::Scenario> Extractor::scenarios() const {
 std::vector<Choice> Extractor::best_together(const std::vector<ClassId>& roots, const Scenario& s, size_t keep) {
   known_.clear();
   costs_.clear();
+  for (ClassId c = 0; c < values_.classes().size(); ++c) {
+    costs_.emplace_back();
+    for (const Producer& p : values_.classes()[c].producers) costs_.back().push_back(cost(c, p, s));
+  }
   open_.clear();
   std::vector<Choice> all{{0, {}}};
   for (ClassId r : roots) {
     all = combine(all, best(r, s));
-    for (Choice& c : all) {
-      c.cost = 0;
-      for (const auto& pick : c.picks) c.cost += costs_.at(pick);
-    }
+    for (Choice& c : all) c.cost = total(c);
     std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return std::tie(a.cost, a.picks) < std::tie(b.cost, b.picks); });
     keep_one_of_each_shape(all);
     if (all.size() > keep) all.resize(keep);

@@ -55,7 +55,8 @@ class Extractor {
   std::set<ClassId> open_;
   std::map<PolyId, bool> constants_;
   std::vector<bool> free_of_charge_;
-  std::map<std::pair<ClassId, uint32_t>, double> costs_;
+  std::vector<std::vector<double>> costs_;  // by class and producer, in the scenario at hand
+  double total(const Choice& c) const;
   std::optional<std::pair<ClassId, uint32_t>> forced_;
 };
 

@@ -93,7 +93,7 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
     result.saturated = result.saturated && values.saturated();
     if (values.disputed()) return out;
     auto constant = [&](uint32_t source) { return program.graph->producer(graph::ValueId(source)).op == Op::constant; };
-    Extractor extractor(values, normal, constant, {std::max<size_t>(options.keep, 1), values.classes().size() > 800 ? 6u : 12u});
+    Extractor extractor(values, normal, constant, {std::max<size_t>(options.keep, 1), values.classes().size() > 800 ? 5u : values.classes().size() > 200 ? 8u : 12u});
     std::optional<Screen> screen;
     std::vector<Choice> choices = extractor.run(roots);
     for (Choice& c : extractor.diverse(roots, choices, options.keep)) choices.push_back(std::move(c));
