@@ -86,7 +86,7 @@ struct Verifier {
     return false;
   }
   bool in_memory(ValueId id) const {
-    const Role r = p.value(id).role;
+    const Role r = p.value(origin(id)).role;
     return r == Role::input || r == Role::constant || r == Role::scalar;
   }
   ValueId origin(ValueId id) const { return p.value(id).alias_of.valid() ? origin(p.value(id).alias_of) : id; }
@@ -106,13 +106,17 @@ struct Verifier {
     }
   }
 
+  // Whether a loop around this statement accumulates the value, so that it is unfinished here.
+  bool unfinished(ValueId id) {
+    for (const Block* b : accumulating[origin(id)])
+      if (std::find(enclosing.begin(), enclosing.end(), b) != enclosing.end()) return true;
+    return false;
+  }
   void read(ValueId id) {
     const Value& v = p.value(id);
     if (in_memory(id)) return;
     if (!ready.count(origin(id))) bad(fmt::format("`{}` is read before it is computed", v.name));
-    for (const Block* b : accumulating[origin(id)])
-      if (std::find(enclosing.begin(), enclosing.end(), b) != enclosing.end())
-        bad(fmt::format("`{}` is read inside the loop that accumulates it", v.name));
+    if (unfinished(id)) bad(fmt::format("`{}` is read inside the loop that accumulates it", v.name));
   }
 
   // What a result's expression may use: its own axes and what is reduced.
@@ -136,9 +140,12 @@ struct Verifier {
   void compute(const Compute& c, const Places& loops) {
     if (c.results.empty()) return bad("a statement computes nothing");
     const size_t before = out.size();
+    std::set<ValueId> results;
     for (const Target& t : c.results) {
       if (!known(t.value)) return;
       target(c, t);
+      if (!results.insert(origin(t.value)).second) bad(fmt::format("`{}` is computed twice by one statement", p.value(t.value).name));
+      if (unfinished(t.value)) bad(fmt::format("`{}` is computed twice in the loop that accumulates it", p.value(t.value).name));
       if (!t.node.valid() || t.node.index >= c.nodes.size()) return bad("a result has no expression");
     }
     tile::check_expression(
