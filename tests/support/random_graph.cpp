@@ -36,6 +36,10 @@ struct Generator {
     for (sym::Expr e : b.type(v).shape) out.push_back(*b.syms().as_constant(e));
     return out;
   }
+  // Makes axes 1, from the front, until the elements are few enough.
+  void fit(Extents& e) {
+    for (size_t i = 0; i < e.size() && oracle::product(e) > options.max_elements; ++i) e[i] = 1;
+  }
   Extents random_extents(int max_rank = 4) {
     Extents out;
     const auto rank = c.between(0, max_rank);
@@ -83,7 +87,7 @@ struct Generator {
   ValueId real_value(size_t min_rank = 0) {
     Extents otherwise = random_extents(3);
     while (otherwise.size() < min_rank) otherwise.push_back(extent());
-    while (oracle::product(otherwise) > options.max_elements) otherwise[c.below(otherwise.size())] = 2;
+    fit(otherwise);
     return choose([&](ValueId v) { return is_real(b.type(v).dtype) && b.type(v).shape.size() >= min_rank; },
                   random_real(), otherwise);
   }
@@ -187,7 +191,7 @@ struct Generator {
       std::swap(right[i - 1], right[j]);
       std::swap(other[i - 1], other[j]);
     }
-    while (oracle::product(other) > options.max_elements) other[c.below(other.size())] = 1;
+    fit(other);
     for (const auto& [n, keep] : kept)
       if (keep) result.push_back(n);
     for (size_t i = result.size(); i > 1; --i) std::swap(result[i - 1], result[c.below(i)]);
@@ -277,7 +281,7 @@ struct Generator {
         for (int64_t i = c.between(0, 2); i > 0; --i) {
           Extents other = e;
           other[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = extent();
-          while (oracle::product(other) > options.max_elements)
+          if (oracle::product(other) > options.max_elements)
             other[static_cast<size_t>(axis < 0 ? axis + rank : axis)] = 1;
           parts.push_back(c.chance(30) ? x : leaf(b.type(x).dtype, other));
         }
