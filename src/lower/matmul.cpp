@@ -1,0 +1,213 @@
+// Register-blocked products: which tiles cover m x n, in which order, with which remainders.
+//
+// Column blocks are the outer loop and row blocks the inner one, so that the block of B (k x columns) stays in L1 while
+// the rows of A pass by; when k is so long that it would not, k is cut into chunks first and C carries the sums from
+// chunk to chunk (exact, as C has the type of the sums then). Sums always run over ascending k.
+#include <algorithm>
+#include <cmath>
+
+#include "lower/kernel.hpp"
+#include "vec/microkernel.hpp"
+
+namespace cleave::lower {
+
+namespace {
+
+using namespace tile;
+using vec::MatmulTile;
+using vec::TileShape;
+
+class MatmulEmitter {
+ public:
+  MatmulEmitter(Kernel& kernel, const Matmul& matmul) : k_(kernel), b_(kernel.b), m_(matmul) {}
+
+  void run() {
+    const DType a = k_.buffer(m_.a.buffer).dtype, b = k_.buffer(m_.b.buffer).dtype, c = k_.buffer(m_.c.buffer).dtype;
+    sum_ = a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
+    lanes_ = std::max<int>(1, k_.machine.vector_bytes / static_cast<int>(byte_size(sum_)));
+    rows_ = k_.in(m_.m), columns_ = k_.in(m_.n), depth_ = k_.in(m_.k);
+    most_rows_ = std::clamp<int64_t>(k_.pool.bounds(rows_).hi, 0, 1 << 20);
+    most_columns_ = std::clamp<int64_t>(k_.pool.bounds(columns_).hi, 0, 1 << 20);
+    if (most_rows_ == 0 || most_columns_ == 0) return;
+    panel_ = k_.layout(m_.b.buffer).panel;
+    while (panel_ % lanes_ != 0) lanes_ /= 2;  // vectors do not straddle panels
+
+    tile_.lanes = lanes_;
+    tile_.a_dtype = a, tile_.b_dtype = b, tile_.c_dtype = c;
+    tile_.a_row_stride = stride(m_.a, m_.a.rows), tile_.a_k_stride = stride(m_.a, m_.a.columns);
+    tile_.b_row_stride = stride(m_.b, m_.b.rows);
+    tile_.c_row_stride = stride(m_.c, m_.c.rows);
+    a_ = first(m_.a), c_ = first(m_.c), b0_ = first(m_.b);
+    if (m_.init == Matmul::Init::scaled) {
+      std::vector<Expr> at;
+      for (const Expr e : m_.scale_at) at.push_back(k_.in(e));
+      scale_ = k_.element(m_.scale, k_.offset(m_.scale, at));
+    }
+    shape_ = choose(columns_per_panel());
+    chunks();
+  }
+
+ private:
+  Value stride(const TileRef& t, int axis) { return b_.i64(k_.layout(t.buffer).strides[static_cast<size_t>(axis)]); }
+  Value first(const TileRef& t) {
+    std::vector<Expr> at;
+    for (const Expr e : t.at) at.push_back(k_.in(e));
+    return k_.element(t.buffer, k_.offset(t.buffer, at));
+  }
+  int64_t columns_per_panel() const { return panel_ > 0 ? std::min(panel_, most_columns_) : most_columns_; }
+
+  // Cycles per step of k for a tile: multiply-adds, loads, latency; and what starting and ending it costs.
+  double cycles(int rows, int vectors, double k) const {
+    const double sums = rows * vectors, pipes = k_.machine.fma_pipes;
+    const double step = std::max({sums / pipes, (rows + vectors) / 2.0, double(k_.machine.fma_latency)});
+    return step * k + 2.0 * sums + 12;
+  }
+  bool fits(int rows, int vectors, bool masks) const {
+    const int held = masks && k_.machine.isa != Isa::avx512 ? vectors : 0;
+    return rows * vectors + vectors + 1 + held <= k_.machine.vector_registers;
+  }
+  bool tails() const {
+    const auto n = k_.pool.as_constant(columns_);
+    return panel_ == 0 && (!n || *n % lanes_ != 0);
+  }
+  // The cheapest tile for `columns` columns side by side.
+  TileShape choose(int64_t columns) const {
+    const auto vectors = static_cast<int>(std::min<int64_t>((columns + lanes_ - 1) / lanes_, 1 << 20));
+    const double depth = static_cast<double>(std::clamp<int64_t>(k_.pool.bounds(depth_).hi, 1, 256));
+    TileShape best{1, 1};
+    double best_cost = INFINITY;
+    for (int v = 1; v <= std::min(8, vectors); ++v) {
+      if (panel_ % (v * lanes_) != 0) continue;
+      for (int r = 1; r <= 16 && r <= most_rows_; ++r) {
+        if (!fits(r, v, tails())) continue;
+        const auto full = static_cast<double>(most_rows_ / r);
+        const int rest = static_cast<int>(most_rows_ % r);
+        const double cost =
+            std::ceil(double(vectors) / v) * (full * cycles(r, v, depth) + (rest > 0 ? cycles(rest, v, depth) + 4 : 0));
+        if (cost < best_cost * 0.999) best = {r, v}, best_cost = cost;
+      }
+    }
+    return best;
+  }
+
+  // Chunks of k such that a block of B stays in L1 from one row block to the next.
+  void chunks() {
+    const int64_t row_bytes = int64_t{shape_.vectors} * lanes_ * byte_size(tile_.b_dtype);
+    const int64_t fitting = std::max<int64_t>(64, k_.machine.l1_bytes / 2 / row_bytes / 8 * 8);
+    const int64_t depth = k_.pool.bounds(depth_).hi;
+    const auto kind = m_.init == Matmul::Init::zero   ? MatmulTile::Init::zero
+                      : m_.init == Matmul::Init::load ? MatmulTile::Init::load
+                                                      : MatmulTile::Init::load_scaled;
+    if (depth < 2 * fitting || most_rows_ <= shape_.rows || tile_.c_dtype != sum_)
+      return columns(k_.emit(depth_), b_.i64(0), kind);
+    const Value all = k_.emit(depth_), step = b_.i64(fitting);
+    columns(b_.min(all, step), b_.i64(0), kind);
+    b_.for_each(step, all, step, [&](Value k0) { columns(b_.min(b_.sub(all, k0), step), k0, MatmulTile::Init::load); });
+  }
+
+  void columns(Value depth, Value k0, MatmulTile::Init init) {
+    tile_.k = depth;
+    tile_.init = init;
+    k0_ = k0;
+    const auto n = k_.pool.as_constant(columns_);
+    const int64_t width = int64_t{shape_.vectors} * lanes_;
+    if (n) {
+      const int64_t full = *n / width * width;
+      b_.for_each(b_.i64(0), b_.i64(full), b_.i64(width), [&](Value j) { rows(j, shape_, {}); });
+      if (full == *n) return;
+      // What is left gets a narrower tile.
+      TileShape rest{1, static_cast<int>((*n - full + lanes_ - 1) / lanes_)};
+      double cost = INFINITY;
+      for (int r = 1; r <= 16 && r <= most_rows_; ++r) {
+        const int left = static_cast<int>(most_rows_ % r);
+        const double c = static_cast<double>(most_rows_ / r) * cycles(r, rest.vectors, 64) +
+                         (left > 0 ? cycles(left, rest.vectors, 64) : 0);
+        if (fits(r, rest.vectors, true) && c < cost) cost = c, rest.rows = r;
+      }
+      const bool exact = *n - full == int64_t{rest.vectors} * lanes_;
+      rows(b_.i64(full), rest, exact ? Value{} : b_.i64(*n - full));
+      return;
+    }
+    const Value all = k_.emit(columns_), step = b_.i64(width);
+    const Value full = b_.max(b_.mul(b_.div(all, step), step), b_.i64(0));
+    b_.for_each(b_.i64(0), full, step, [&](Value j) { rows(j, shape_, {}); });
+    b_.if_then(b_.lt(full, all), [&] { rows(full, shape_, b_.sub(all, full)); });
+  }
+
+  // All row blocks of the columns from j on; `count`: how many of them there are, if not all.
+  void rows(Value j, TileShape shape, Value count) {
+    MatmulTile t = tile_;
+    t.vectors = shape.vectors;
+    t.columns = count;
+    t.b_padded = panel_ > 0;
+    const int64_t b_bytes = byte_size(t.b_dtype);
+    if (panel_ > 0) {
+      const int64_t panel_bytes = k_.layout(m_.b.buffer).panel_stride * b_bytes;
+      const int64_t width = int64_t{shape.vectors} * lanes_;
+      const Value in_panel =
+          width % panel_ == 0 ? b_.i64(0) : b_.sub(j, b_.mul(b_.div(j, b_.i64(panel_)), b_.i64(panel_)));
+      t.b = b_.ptr_add(
+          b0_, b_.add(b_.mul(b_.div(j, b_.i64(panel_)), b_.i64(panel_bytes)), b_.mul(in_panel, b_.i64(b_bytes))));
+    } else {
+      t.b = b_.ptr_add(b0_, b_.mul(j, b_.i64(b_bytes)));
+    }
+    t.b = b_.ptr_add(t.b, b_.mul(b_.mul(k0_, t.b_row_stride), b_.i64(b_bytes)));
+    const Value a = b_.ptr_add(a_, b_.mul(b_.mul(k0_, t.a_k_stride), b_.i64(byte_size(t.a_dtype))));
+    const Value c = b_.ptr_add(c_, b_.mul(j, b_.i64(byte_size(t.c_dtype))));
+    auto block = [&](Value i, int height) {
+      MatmulTile one = t;
+      one.rows = height;
+      one.a = b_.ptr_add(a, b_.mul(b_.mul(i, t.a_row_stride), b_.i64(byte_size(t.a_dtype))));
+      one.c = b_.ptr_add(c, b_.mul(b_.mul(i, t.c_row_stride), b_.i64(byte_size(t.c_dtype))));
+      if (scale_.valid()) one.scale = b_.element(scale_, i, sum_);
+      // Weights that stream from memory past few rows.
+      const int64_t row_bytes = k_.layout(m_.b.buffer).strides[static_cast<size_t>(m_.b.rows)] * b_bytes;
+      const bool streamed = most_rows_ >= 2 && most_rows_ <= 32 && k_.layout(m_.b.buffer).bytes > k_.machine.l2_bytes &&
+                            k_.buffer(m_.b.buffer).place != Place::scratch;
+      if (streamed && row_bytes > 0)
+        one.prefetch_b_rows = static_cast<int>(std::clamp<int64_t>(6144 / row_bytes, 4, 32));
+      vec::emit_matmul_tile(b_, one);
+    };
+    const auto m = k_.pool.as_constant(rows_);
+    const Value height = b_.i64(shape.rows);
+    if (m) {
+      const int64_t full = *m / shape.rows * shape.rows;
+      b_.for_each(b_.i64(0), b_.i64(full), height, [&](Value i) { block(i, shape.rows); });
+      if (full < *m) block(b_.i64(full), static_cast<int>(*m - full));
+      return;
+    }
+    const Value all = k_.emit(rows_);
+    Value done = b_.max(b_.mul(b_.div(all, height), height), b_.i64(0));
+    b_.for_each(b_.i64(0), done, height, [&](Value i) { block(i, shape.rows); });
+    int part = 1;
+    while (2 * part < shape.rows) part *= 2;
+    for (; part >= 1 && shape.rows > 1; part /= 2) {
+      const Value fits_one = b_.le(b_.add(done, b_.i64(part)), all);
+      const Value from = done;
+      done = b_.if_else(
+          fits_one,
+          [&] {
+            block(from, part);
+            return std::vector<Value>{b_.add(from, b_.i64(part))};
+          },
+          [&] { return std::vector<Value>{from}; })[0];
+    }
+  }
+
+  Kernel& k_;
+  Builder& b_;
+  const Matmul& m_;
+  DType sum_ = DType::f32;
+  int lanes_ = 1;
+  Expr rows_, columns_, depth_;
+  int64_t most_rows_ = 0, most_columns_ = 0, panel_ = 0;
+  Value a_, b0_, c_, scale_, k0_;
+  MatmulTile tile_;
+  TileShape shape_{1, 1};
+};
+
+}  // namespace
+
+void lower_matmul(Kernel& k, const tile::Matmul& matmul) { MatmulEmitter(k, matmul).run(); }
+
+}  // namespace cleave::lower

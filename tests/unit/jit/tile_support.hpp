@@ -1,0 +1,147 @@
+// Compiled tile programs against their interpreter: random inputs, guard bytes around outputs, tolerances.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/rng.hpp"
+#include "eval/tile_eval.hpp"
+#include "jit/build.hpp"
+
+namespace cleave::testing {
+
+struct Compared {
+  double ulps = 0;       // allowed difference of real outputs, in units of the dtype's rounding, relative ..
+  double absolute = 0;   // .. or absolute
+  double specials = 0;   // share of inputs that are NaN, infinite or signed zeros
+  int64_t integers = 8;  // integer inputs lie in [-integers, integers]
+  std::vector<double> scalars;
+};
+
+inline std::vector<Isa> isas() {
+  std::vector<Isa> out = {host_isa()};
+  if (out[0] == Isa::avx512) out.push_back(Isa::avx2);
+  return out;
+}
+
+constexpr size_t kGuard = 128;
+
+// Bytes of random elements with guards on both sides.
+struct Memory {
+  std::vector<std::byte> bytes;
+  int64_t count = 0;
+  DType dtype = DType::f32;
+  std::byte* data() { return bytes.data() + kGuard; }
+  size_t size() const { return bytes.size() - 2 * kGuard; }
+  bool guarded() const {
+    for (size_t i = 0; i < kGuard; ++i)
+      if (bytes[i] != std::byte{0xa5} || bytes[bytes.size() - 1 - i] != std::byte{0xa5}) return false;
+    return true;
+  }
+};
+inline Memory random_memory(const lower::Argument& a, const Compared& how, Rng& rng) {
+  Memory m;
+  m.dtype = a.dtype;
+  m.count = 1;
+  for (const int64_t e : a.shape) m.count *= e;
+  m.bytes.assign(static_cast<size_t>(m.count * byte_size(a.dtype)) + 2 * kGuard, std::byte{0xa5});
+  for (int64_t i = 0; i < m.count; ++i) {
+    void* p = m.data() + i * byte_size(a.dtype);
+    if (a.dtype == DType::boolean)
+      store_integer(a.dtype, p, static_cast<int64_t>(rng.below(2)));
+    else if (!is_real(a.dtype))
+      store_integer(a.dtype, p, rng.between(a.dtype == DType::u8 ? 0 : -how.integers, how.integers));
+    else if (rng.chance(how.specials)) {
+      const double odd[] = {NAN, INFINITY, -INFINITY, -0.0};
+      store_real(a.dtype, p, odd[rng.below(4)]);
+    } else
+      store_real(a.dtype, p, rng.normal());
+  }
+  return m;
+}
+
+inline bool close(double got, double want, DType d, const Compared& how) {
+  if (std::isnan(want) || std::isnan(got)) return std::isnan(want) && std::isnan(got);
+  if (got == want) return true;
+  return std::fabs(got - want) <= how.ulps * 2 * unit_roundoff(d) * std::fabs(want) + how.absolute;
+}
+
+// Compiles, runs and compares; a failure names the text.
+inline void compare(const std::string& text, const Compared& how, uint64_t seed, Isa isa) {
+  const SourceText source{"test", text};
+  auto program = tile::parse(source);
+  ASSERT_TRUE(program.ok()) << render(program.errors(), &source) << text;
+  jit::BuildOptions options;
+  auto target = jit::target_for(isa);
+  ASSERT_TRUE(target.ok());
+  options.code.target = *target;
+  auto built = jit::build(*program, options);
+  ASSERT_TRUE(built.ok()) << render(built.errors(), nullptr) << text;
+  const lower::Lowered& l = built->lowered();
+  Rng rng(seed);
+  std::vector<Memory> inputs, constants, outputs, expected;
+  for (const auto& a : l.inputs) inputs.push_back(random_memory(a, how, rng));
+  for (const auto& a : l.constants) constants.push_back(random_memory(a, how, rng));
+  for (const auto& a : l.outputs) outputs.push_back(random_memory(a, how, rng));
+  expected = outputs;
+  oracle::TileArguments arguments;
+  for (Memory& m : inputs) arguments.inputs.emplace_back(m.data(), m.size());
+  for (Memory& m : constants) arguments.constants.emplace_back(m.data(), m.size());
+  for (Memory& m : expected) arguments.outputs.emplace_back(m.data(), m.size());
+  arguments.scalars = how.scalars;
+  oracle::run(*program, arguments);
+
+  auto views = [](std::vector<Memory>& memory, const std::vector<lower::Argument>& list) {
+    std::vector<jit::TensorView> out;
+    for (size_t i = 0; i < memory.size(); ++i) out.push_back({memory[i].data(), list[i].dtype, list[i].shape, {}});
+    return out;
+  };
+  auto bound = built->bind_constants(views(constants, l.constants));
+  ASSERT_TRUE(bound.ok()) << render(bound.errors(), nullptr);
+  runtime::Buffer workspace(l.workspace_bytes);
+  if (l.workspace_bytes > 0) std::memset(workspace.data(), 0xff, static_cast<size_t>(l.workspace_bytes));
+  jit::RunOptions run;
+  run.workspace = workspace.data();
+  run.machine.flush_denormals = false;
+  const std::vector<Memory> before = outputs;
+  const Diagnostics bad = built->run(views(inputs, l.inputs), how.scalars, views(outputs, l.outputs), *bound, run);
+  ASSERT_TRUE(bad.empty()) << render(bad, nullptr);
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    ASSERT_TRUE(outputs[o].guarded()) << "output " << o << " was overrun\n" << text;
+    const DType d = outputs[o].dtype;
+    for (int64_t i = 0; i < outputs[o].count; ++i) {
+      const void* got = outputs[o].data() + i * byte_size(d);
+      const void* want = expected[o].data() + i * byte_size(d);
+      if (is_real(d))
+        ASSERT_TRUE(close(load_real(d, got), load_real(d, want), d, how))
+            << "output " << o << " element " << i << ": " << load_real(d, got) << ", not " << load_real(d, want)
+            << " on " << name(isa) << ", seed " << seed << "\n"
+            << text;
+      else
+        ASSERT_EQ(load_integer(d, got), load_integer(d, want))
+            << "output " << o << " element " << i << " on " << name(isa) << ", seed " << seed << "\n"
+            << text;
+    }
+  }
+  for (const Memory& m : inputs) ASSERT_TRUE(m.guarded());
+  // The same bits with another number of threads.
+  std::vector<Memory> again = before;
+  ThreadPool pool(3);
+  run.executor = &pool;
+  ASSERT_TRUE(built->run(views(inputs, l.inputs), how.scalars, views(again, l.outputs), *bound, run).empty());
+  for (size_t o = 0; o < outputs.size(); ++o)
+    ASSERT_EQ(std::memcmp(again[o].bytes.data(), outputs[o].bytes.data(), again[o].bytes.size()), 0)
+        << "threads change the result\n"
+        << text;
+}
+
+inline void compare(const std::string& text, const Compared& how = {}, uint64_t seed = 1) {
+  for (const Isa isa : isas()) {
+    compare(text, how, seed, isa);
+    if (::testing::Test::HasFatalFailure()) return;
+  }
+}
+
+}  // namespace cleave::testing
