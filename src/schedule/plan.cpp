@@ -31,7 +31,7 @@ graph::Graph simplify_reductions(const graph::Graph& g) {
     auto narrow = [&](graph::ValueId v) { return wide == t.dtype ? v : b.make(Op::cast, {v}, {{"dtype", t.dtype}}); };
     if (n.op == Op::mean) return {{narrow(b.make(Op::div, {sum(input, keep), size}))}};
     const graph::ValueId mean = b.make(Op::div, {sum(input, true), size});
-    const graph::ValueId spread = sum(b.make(Op::square, {b.make(Op::sub, {input, mean})}), keep);
+    const graph::ValueId spread = b.make(Op::div, {sum(b.make(Op::square, {b.make(Op::sub, {input, mean})}), keep), size});
     const graph::ValueId first = keep ? mean : b.make(Op::reshape, {mean}, {{"shape", b.type(spread).shape}});
     return {{narrow(first), narrow(spread)}};
   });

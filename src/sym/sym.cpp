@@ -66,7 +66,8 @@ Expr Pool::symbol(std::string_view name, Interval range) {
 
 Expr Pool::fresh(std::string_view stem, Interval range) {
   std::string name(stem);
-  for (int i = 1; by_name_.count(name); ++i) name = fmt::format("{}{}", stem, i);
+  int& next = next_fresh_[name];
+  while (by_name_.count(name)) name = fmt::format("{}_{}", stem, ++next);
   return symbol(name, range);
 }
 

@@ -116,6 +116,7 @@ class Pool {
   std::vector<Node> nodes_;
   std::map<Key, Expr> known_;
   std::unordered_map<std::string, Expr> by_name_;
+  std::unordered_map<std::string, int> next_fresh_;  // by stem: the last number tried
 };
 
 }  // namespace cleave::sym

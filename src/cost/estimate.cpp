@@ -1,0 +1,144 @@
+#include "cost/estimate.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "base/match.hpp"
+
+namespace cleave::cost {
+
+namespace {
+
+using namespace tile;
+
+// Cycles per vector of one element operation, two pipes.
+double vector_cycles(Fn fn, const Machine& m) {
+  const double exp = m.exp_cycles > 0 ? m.exp_cycles * m.f32_lanes() : 6;
+  switch (fn) {
+    case Fn::exp: case Fn::exp2: case Fn::log: case Fn::log2: return exp;
+    case Fn::tanh: case Fn::sigmoid: case Fn::silu: case Fn::gelu_tanh: case Fn::erf: case Fn::gelu_erf: case Fn::expm1: case Fn::log1p:
+    case Fn::elu: case Fn::selu: return 2 * exp;
+    case Fn::softplus: case Fn::mish: return 3 * exp;
+    case Fn::div: case Fn::sqrt: case Fn::quot0: case Fn::reciprocal: case Fn::rsqrt: return 6;
+    case Fn::pow: case Fn::sin: case Fn::cos: case Fn::tan: return 40;
+    case Fn::floordiv: case Fn::mod: return 20;
+    default: return 0.5;
+  }
+}
+
+struct Counter {
+  const Program& p;
+  const Machine& m;
+  KernelEstimate e = {};
+  std::set<BufferId> touched = {};
+
+  double most(Expr x) const {
+    const auto b = p.syms->bounds(x);
+    return static_cast<double>(std::max<int64_t>(b.hi, 0));
+  }
+  BufferId root(BufferId id) const { return p.buffer(id).alias_of.valid() ? p.buffer(id).alias_of : id; }
+  void traffic(BufferId id, double elements) {
+    if (p.buffer(id).place == Place::scratch) return;
+    e.cache_bytes += elements * static_cast<double>(byte_size(p.buffer(id).dtype));
+    touched.insert(root(id));
+  }
+
+  void nest(const Nest& n, double times) {
+    double points = times;
+    for (const Axis& a : n.axes) points *= most(a.extent);
+    if (points == 0) return;
+    const Expr inner = n.axes.empty() ? Expr() : n.axes.back().symbol;
+    double cycles = 0;
+    bool scalar = n.sequential;
+    for (const Node& x : n.nodes)
+      match(
+          x.what,
+          [&](const Load& l) {
+            double reads = points;
+            // What the innermost axis does not move is read once a row.
+            bool moves = !inner.valid(), unit = true, dynamic = l.guard.valid();
+            for (size_t a = 0; a < l.at.size(); ++a) {
+              dynamic = dynamic || l.at[a].dynamic.valid();
+              if (inner.valid() && p.syms->mentions(l.at[a].affine, inner)) {
+                moves = true;
+                unit = unit && a + 1 == l.at.size();
+              }
+            }
+            if (!moves && !dynamic && inner.valid()) reads /= std::max(1.0, most(n.axes.back().extent));
+            cycles += reads / points * (dynamic || !unit ? static_cast<double>(m.f32_lanes()) : 0.5);
+            traffic(l.buffer, reads);
+          },
+          [](const Literal&) {}, [&](const IndexValue&) { cycles += 0.5; },
+          [&](const Apply& a) {
+            cycles += vector_cycles(a.fn, m);
+            e.flops += points;
+          },
+          [&](const Cast&) { cycles += 1; });
+    for (const Write& s : n.stores) {
+      cycles += s.accumulate ? 1 : 0.5;
+      if (s.accumulate) e.flops += points;
+      traffic(s.buffer, points);
+    }
+    const double lanes = scalar || n.axes.empty() ? 1 : m.f32_lanes();
+    e.compute_cycles += points * cycles / lanes + times * 8;
+  }
+
+  void matmul(const Matmul& x, double times) {
+    const double rows = most(x.m), columns = most(x.n), depth = most(x.k);
+    const double fma = rows * columns * depth * times;
+    const bool wide = p.buffer(x.a.buffer).dtype == DType::f64 || p.buffer(x.b.buffer).dtype == DType::f64;
+    const double lanes = m.f32_lanes() / (wide ? 2.0 : 1.0);
+    e.flops += 2 * fma;
+    // A tile pays its start and its stores; few rows leave the units waiting for loads of B.
+    const double register_rows = std::min(rows, 8.0);
+    const double eta = std::min(1.0, register_rows / 4) * depth / (depth + 8);
+    e.compute_cycles += fma / (lanes * m.fma_pipes) / std::max(eta, 0.05);
+    traffic(x.a.buffer, rows * depth * times);
+    traffic(x.b.buffer, columns * depth * times);
+    traffic(x.c.buffer, rows * columns * times * (x.init == Matmul::Init::zero ? 1 : 2));
+  }
+
+  void statements(const std::vector<Statement>& body, double times) {
+    for (const Statement& s : body)
+      match(
+          s.what,
+          [&](const For& f) {
+            const double span = std::max(0.0, most(p.syms->sub(f.hi, f.lo)));
+            const double trips = std::ceil(span / static_cast<double>(f.step));
+            if (f.parallel) e.tasks = static_cast<int64_t>(static_cast<double>(e.tasks) * std::max(trips, 0.0));
+            statements(f.body, times * trips);
+          },
+          [&](const Nest& n) { nest(n, times); }, [&](const Matmul& x) { matmul(x, times); });
+  }
+};
+
+}  // namespace
+
+std::vector<KernelEstimate> estimate(const Program& program, const Machine& machine, int threads) {
+  std::vector<KernelEstimate> out;
+  const double hertz = (machine.gigahertz > 0 ? machine.gigahertz : 3.0) * 1e9;
+  const double dram = (machine.dram_gbytes > 0 ? machine.dram_gbytes : 10) * 1e9;
+  const double l3 = (machine.l3_gbytes > 0 ? machine.l3_gbytes : 3 * dram / 1e9) * 1e9;
+  for (const Kernel& k : program.kernels) {
+    Counter c{program, machine};
+    c.e.name = k.name;
+    c.e.once = k.once;
+    c.statements(k.body, 1);
+    for (BufferId b : c.touched)
+      c.e.memory_bytes += std::min(static_cast<double>(program.elements(b) * byte_size(program.buffer(b).dtype)), c.e.cache_bytes);
+    const double compute = c.e.compute_cycles / hertz;
+    const double memory = c.e.memory_bytes > static_cast<double>(machine.l3_bytes) / 2 ? c.e.memory_bytes / dram + c.e.cache_bytes / l3
+                                                                                       : c.e.cache_bytes / l3;
+    constexpr double kOverlap = 0.5;  // of the smaller term that stays visible
+    const double one = std::max(compute, memory) + kOverlap * std::min(compute, memory);
+    const double tasks = static_cast<double>(std::max<int64_t>(c.e.tasks, 1));
+    const double balance = std::ceil(tasks / threads) / tasks;
+    c.e.seconds = one * balance + 1e-6;
+    out.push_back(c.e);
+  }
+  return out;
+}
+
+}  // namespace cleave::cost
