@@ -231,7 +231,7 @@ struct Verifier {
       const Value& r = p.value(l.results[i]);
       if (in_memory(l.results[i])) bad(fmt::format("`{}` is read only", r.name));
       const bool position = !scan && (l.what != What::topk || i == 1);
-      if (position ? !is_integer(r.dtype) : r.dtype != x.dtype) bad(fmt::format("`{}` has the wrong dtype", r.name));
+      if (position ? !is_integer(r.dtype) : compute_type(r.dtype) != compute_type(x.dtype)) bad(fmt::format("`{}` has the wrong dtype", r.name));
       // The axis: kept by scans, k long for topk, 1 long or left out for the others.
       const auto axis = static_cast<size_t>(l.axis);
       std::vector<Expr> kept = x.shape;

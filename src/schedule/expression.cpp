@@ -54,7 +54,9 @@ NodeId ExpressionBuilder::add(tile::Node node) {
   return NodeId(static_cast<uint32_t>(nodes_.size() - 1));
 }
 
-NodeId ExpressionBuilder::literal(double value, DType dtype) { return add({compute_type(dtype), tile::Literal{value}}); }
+NodeId ExpressionBuilder::literal(double value, DType dtype) {
+  return add({compute_type(dtype), tile::Literal{is_real(dtype) ? round_to(dtype, value) : value}});
+}
 
 NodeId ExpressionBuilder::apply(Fn fn, std::vector<NodeId> operands) {
   const DType d = compute_type(nodes_[operands[fn == Fn::where ? 1 : 0].index].dtype);

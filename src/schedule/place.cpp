@@ -514,6 +514,7 @@ class Placer {
     auto loop = [&](Expr s, int64_t step) {
       const int64_t n = extent(s);
       const Expr counter = syms_.fresh(syms_.symbol_name(s), {0, std::max<int64_t>(n - 1, 0)});
+      syms_.set_multiple(counter, step);
       loops.push_back({counter, syms_.constant(0), syms_.constant(n), step, true, {}});
       return counter;
     };
@@ -804,6 +805,7 @@ class Placer {
       const itgraph::Interval around = map.of(l.index);
       const Expr limit = around.tile > 0 ? map.size(l.index) : syms_.constant(n);
       const Expr counter = syms_.fresh(syms_.symbol_name(l.index), {0, std::max<int64_t>((around.tile > 0 ? around.tile : n) - 1, 0)});
+      syms_.set_multiple(counter, l.step);
       loops.push_back({counter, syms_.constant(0), limit, l.step, b.kind == itgraph::Kind::parallel, {}});
       map.enter(l.index, counter, l.step);
     }

@@ -76,6 +76,18 @@ void Pool::set_range(Expr symbol, Interval range) {
   nodes_[symbol.index].range = range;
 }
 
+void Pool::set_multiple(Expr symbol, int64_t multiple) {
+  CHECK(kind(symbol) == Kind::symbol && multiple >= 1);
+  nodes_[symbol.index].multiple = multiple;
+}
+
+int64_t Pool::multiple_of(const Term& term) const {
+  int64_t m = term.coefficient;
+  for (Expr a : term.atoms)
+    if (kind(a) == Kind::symbol) m = times(m, nodes_[a.index].multiple);
+  return m;
+}
+
 std::optional<Expr> Pool::find_symbol(std::string_view name) const {
   auto it = by_name_.find(std::string(name));
   if (it == by_name_.end()) return std::nullopt;
@@ -161,6 +173,11 @@ Expr Pool::floordiv(Expr a, Expr b) {
     const Interval range = bounds(r);
     if (range.lo >= 0 && range.hi < *cb) return w;
     if (!whole.empty()) return add(w, floordiv(r, b));
+    // So do terms that are multiples for another reason: floor((s + r) / c) = floor(s / c) + floor(r / c) when c divides s.
+    std::vector<Term> divisible, others;
+    for (Term& t : terms(a)) (multiple_of(t) % *cb == 0 ? divisible : others).push_back(t);
+    if (!divisible.empty() && !others.empty())
+      return add(floordiv(from_terms(divisible), b), floordiv(from_terms(others), b));
     // floor(floor(x / c1) / c2) = floor(x / (c1*c2)).
     if (kind(a) == Kind::floordiv) {
       const auto [x, y] = operands(a);
@@ -204,8 +221,10 @@ Expr Pool::mod(Expr a, Expr b) {
   if (ca && cb) return constant(floor_mod(*ca, *cb));
   if (cb && *cb > 0) {
     std::vector<Term> rest;
-    for (Term& t : terms(a))
-      if (const int64_t r = floor_mod(t.coefficient, *cb); r != 0) rest.push_back({r, t.atoms});
+    for (Term& t : terms(a)) {
+      const int64_t r = floor_mod(t.coefficient, *cb);
+      if (r != 0 && multiple_of(t) % *cb != 0) rest.push_back({r, t.atoms});
+    }
     const Expr r = from_terms(rest);
     const Interval range = bounds(r);
     if (range.lo >= 0 && range.hi < *cb) return r;
@@ -336,7 +355,7 @@ Proof Pool::equal(Expr a, Expr b) const {
 
 Proof Pool::divides(int64_t divisor, Expr e) const {
   bool all = true;
-  for (const Term& t : terms(e)) all = all && t.coefficient % divisor == 0;
+  for (const Term& t : terms(e)) all = all && multiple_of(t) % divisor == 0;
   if (all) return Proof::yes;
   if (auto c = as_constant(e)) return *c % divisor == 0 ? Proof::yes : Proof::no;
   return Proof::unknown;

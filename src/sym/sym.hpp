@@ -50,6 +50,8 @@ class Pool {
   // A new symbol whose name starts with `stem` and is not yet taken.
   Expr fresh(std::string_view stem, Interval range = {});
   void set_range(Expr symbol, Interval range);
+  // The symbol only takes multiples of this (a loop counter with a step). Expressions made before do not profit.
+  void set_multiple(Expr symbol, int64_t multiple);
 
   Expr add(Expr a, Expr b);
   Expr sub(Expr a, Expr b);
@@ -68,6 +70,7 @@ class Pool {
   bool is(Expr e, int64_t value) const { return as_constant(e) == value; }
   const std::string& symbol_name(Expr e) const { return nodes_[e.index].name; }
   Interval symbol_range(Expr e) const { return nodes_[e.index].range; }
+  int64_t symbol_multiple(Expr e) const { return nodes_[e.index].multiple; }
   std::optional<Expr> find_symbol(std::string_view name) const;
   // The terms of any expression seen as a polynomial (a constant term has no atoms), and the operands of an atom.
   std::vector<Term> terms(Expr e) const;
@@ -99,6 +102,7 @@ class Pool {
     int64_t value = 0;         // constant
     std::string name;          // symbol
     Interval range;            // symbol
+    int64_t multiple = 1;      // symbol
     std::vector<Term> terms;   // polynomial: at least two terms, or one that is not a bare atom
     Expr a, b;                 // atoms
   };
@@ -110,6 +114,7 @@ class Pool {
     auto operator<=>(const Key&) const = default;
   };
   Expr intern(Node node);
+  int64_t multiple_of(const Term& term) const;  // a number that divides the term
   Expr from_terms(std::vector<Term> terms);
   std::string print(Expr e, int level) const;
 

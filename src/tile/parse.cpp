@@ -1,4 +1,5 @@
 // Parser of tile programs; the grammar is docs/tile.md. The first error ends it.
+#include <numeric>
 #include <unordered_map>
 
 #include "tile/expression_text.hpp"
@@ -223,6 +224,9 @@ struct Parser {
         }
         const auto symbol = bind_symbol(*n, at);
         if (!symbol || !c.expect("{")) return false;
+        const bool first = p.syms->symbol_range(*symbol).hi >= sym::kHuge;
+        const int64_t multiple = std::gcd(p.syms->as_constant(*lo).value_or(1), f.step);
+        p.syms->set_multiple(*symbol, first ? multiple : std::gcd(multiple, p.syms->symbol_multiple(*symbol)));
         set_range(*symbol, *lo, *hi);
         f.symbol = *symbol;
         f.lo = *lo;

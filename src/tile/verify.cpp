@@ -14,6 +14,7 @@ struct Verifier {
   std::set<Expr> scope = {};  // symbols of the enclosing loops
   std::set<BufferId> filled = {};  // packed buffers written so far
   std::string where = {};
+  int unreached = 0;  // enclosing loops that never run: what they contain touches nothing
 
   void bad(std::string why) { out.push_back(diagnose(Code::invalid_tile, where, why)); }
 
@@ -28,6 +29,7 @@ struct Verifier {
   }
   // `span`: how far the access reaches beyond `at`.
   void in_range(const Buffer& b, size_t axis, Expr at, Expr span) {
+    if (unreached > 0) return;
     sym::Pool& s = *p.syms;
     const Expr last = s.add(at, s.sub(span, s.constant(1)));
     if (s.bounds(at).hi < 0 || s.less(last, b.shape[axis]) == sym::Proof::no)
@@ -49,7 +51,9 @@ struct Verifier {
 
   void nest(const Nest& n, bool once) {
     std::vector<Expr> bound;
+    const int outside = unreached;
     for (const Axis& a : n.axes) {
+      if (p.syms->bounds(a.extent).hi <= 0) ++unreached;
       index(a.extent, "an extent");
       if (p.syms->kind(a.symbol) != sym::Kind::symbol || !scope.insert(a.symbol).second) bad("binds an index twice");
       bound.push_back(a.symbol);
@@ -94,6 +98,7 @@ struct Verifier {
       if (s.fresh && !s.accumulate) bad("`fresh` belongs to accumulations");
     }
     for (Expr e : bound) scope.erase(e);
+    unreached = outside;
   }
 
   void tile(const TileRef& t, Expr rows, Expr columns) {
@@ -145,7 +150,10 @@ struct Verifier {
             index(f.lo, "a bound");
             index(f.hi, "a bound");
             if (!scope.insert(f.symbol).second) bad("binds an index twice");
+            const bool never = p.syms->at_most(f.hi, f.lo) == sym::Proof::yes;
+            unreached += never;
             statements(f.body, outermost && f.parallel, once);
+            unreached -= never;
             scope.erase(f.symbol);
           },
           [&](const Nest& n) { nest(n, once); }, [&](const Matmul& m) { matmul(m, once); });
