@@ -15,6 +15,15 @@ namespace {
 
 using namespace tile;
 
+// Ends the run; caught in try_run().
+struct Stop {
+  Diagnostic why;
+};
+template <class... Args>
+[[noreturn]] void stop(Code code, const Args&... args) {
+  throw Stop{diagnose(code, args...)};
+}
+
 struct Machine {
   const Program& p;
   const TileArguments& arguments;
@@ -25,7 +34,35 @@ struct Machine {
   std::vector<std::vector<int64_t>> shapes = {};
   std::unordered_map<Expr, int64_t> values = {};
 
+  double steps = 0;
+
   int64_t at(Expr e) const { return p.syms->evaluate(e, values); }
+  void step(double n) {
+    steps += n;
+    if (steps > options.max_steps) stop(Code::graph_too_large, options.max_steps, "steps of evaluation");
+  }
+
+  // The elements of a buffer with its padding, or none when that is more than any limit.
+  int64_t elements(const Buffer& b) const {
+    double n = 1;
+    for (size_t a = 0; a < b.shape.size(); ++a) {
+      const auto e = p.syms->as_constant(b.shape[a]);
+      if (!e) stop(Code::invalid_tile, b.name, "has an extent without a value");
+      n *= static_cast<double>(*e) + (a + 1 == b.shape.size() ? static_cast<double>(b.panel) : 0);
+    }
+    if (n > 0x1p50) stop(Code::extent_too_large, b.name, n, 0x1p50);
+    return p.elements(BufferId(static_cast<uint32_t>(sizes.size())));
+  }
+  // The memory of an argument, which must have the size of its buffer.
+  template <class Span>
+  Span argument(const Buffer& b, const std::vector<Span>& list) const {
+    const auto i = static_cast<size_t>(b.argument);
+    if (b.argument < 0 || i >= list.size()) stop(Code::bad_call, fmt::format("`{}` is not given", b.name));
+    const int64_t bytes = sizes.back() * byte_size(b.dtype);
+    if (static_cast<int64_t>(list[i].size()) != bytes)
+      stop(Code::bad_call, fmt::format("`{}` has {} bytes, {} were expected", b.name, list[i].size(), bytes));
+    return list[i];
+  }
 
   void poison(std::vector<std::byte>& bytes, DType d) const {
     if (!is_real(d)) {
@@ -36,33 +73,36 @@ struct Machine {
   }
 
   void set_up() {
+    int64_t bytes = 0;
     for (uint32_t i = 0; i < p.buffers.size(); ++i) {
       const Buffer& b = p.buffers[BufferId(i)];
-      sizes.push_back(p.elements(BufferId(i)));
+      sizes.push_back(elements(b));
       shapes.emplace_back();
       for (Expr e : b.shape) shapes.back().push_back(at(e));
       owned.emplace_back();
       std::byte* m = nullptr;
-      const auto argument = static_cast<size_t>(b.argument);
       if (b.alias_of.valid()) {
         m = memory[b.alias_of.index];
-        CHECK(sizes[b.alias_of.index] >= sizes.back(), "alias `{}` is larger than its buffer", b.name);
+        if (sizes[b.alias_of.index] < sizes.back()) stop(Code::invalid_tile, b.name, "is larger than the buffer that it is an alias of");
       } else {
         switch (b.place) {
-          case Place::input: m = const_cast<std::byte*>(arguments.inputs.at(argument).data()); break;
-          case Place::constant: m = const_cast<std::byte*>(arguments.constants.at(argument).data()); break;
-          case Place::output: m = arguments.outputs.at(argument).data(); break;
+          case Place::input: m = const_cast<std::byte*>(argument(b, arguments.inputs).data()); break;
+          case Place::constant: m = const_cast<std::byte*>(argument(b, arguments.constants).data()); break;
+          case Place::output: m = argument(b, arguments.outputs).data(); break;
           case Place::scalar: {
             owned.back().resize(8);
             m = owned.back().data();
-            const double v = arguments.scalars.at(argument);
+            if (b.argument < 0 || static_cast<size_t>(b.argument) >= arguments.scalars.size()) stop(Code::bad_call, fmt::format("`{}` is not given", b.name));
+            const double v = arguments.scalars[static_cast<size_t>(b.argument)];
             if (is_real(b.dtype)) store_real(b.dtype, m, v);
-            else store_integer(b.dtype, m, static_cast<int64_t>(v));
+            else store_integer(b.dtype, m, real_to_integer(b.dtype, v));
             break;
           }
           case Place::workspace:
           case Place::packed:
           case Place::scratch:
+            bytes += sizes.back() * byte_size(b.dtype);
+            if (bytes > options.max_bytes) stop(Code::extent_too_large, p.name, bytes, options.max_bytes);
             owned.back().resize(static_cast<size_t>(sizes.back() * byte_size(b.dtype)));
             poison(owned.back(), b.dtype);
             m = owned.back().data();
@@ -78,7 +118,7 @@ struct Machine {
     const auto& shape = shapes[id.index];
     int64_t offset = 0;
     for (size_t a = 0; a < index.size(); ++a)
-      CHECK(index[a] >= 0 && index[a] < shape[a], "`{}`: index {} of axis {} leaves 0..{}", b.name, index[a], a, shape[a]);
+      if (index[a] < 0 || index[a] >= shape[a]) stop(Code::invalid_tile, b.name, fmt::format("index {} of axis {} leaves 0..{}", index[a], a, shape[a]));
     const size_t rank = shape.size();
     if (b.panel > 0) {
       const int64_t k = shape[rank - 2], panels = (shape[rank - 1] + b.panel - 1) / b.panel;
@@ -109,6 +149,7 @@ struct Machine {
     if (axis == n.axes.size()) return visit();
     const int64_t extent = at(n.axes[axis].extent);
     for (int64_t i = 0; i < extent; ++i) {
+      step(1);
       values[n.axes[axis].symbol] = i;
       points(n, axis + 1, visit);
     }
@@ -137,6 +178,7 @@ struct Machine {
     }
     std::vector<Scalar> x;
     points(n, 0, [&] {
+      step(static_cast<double>(n.nodes.size() + n.stores.size()));
       evaluator.run(n.nodes, {}, values, x);
       for (const Write& s : n.stores) {
         const auto index = indices(s.at);
@@ -156,9 +198,11 @@ struct Machine {
       index[static_cast<size_t>(t.columns)] += c;
       return index;
     };
-    for (int64_t i = 0; i < rows; ++i)
+    for (int64_t i = 0; i < rows; ++i) {
+      step(1);
       for (int64_t j = 0; j < columns; ++j) {
         double sum = 0;
+        step(static_cast<double>(std::max<int64_t>(depth, 0)) + 1);
         if (m.init != Matmul::Init::zero) sum = load(m.c.buffer, element(m.c, i, j)).real;
         if (m.init == Matmul::Init::scaled) {
           auto index = indices(m.scale_at);
@@ -170,6 +214,7 @@ struct Machine {
           sum = rounded(d, std::fma(load(m.a.buffer, element(m.a, i, k)).real, load(m.b.buffer, element(m.b, k, j)).real, sum));
         store(m.c.buffer, element(m.c, i, j), {sum, 0});
       }
+    }
   }
 
   void statements(const std::vector<Statement>& body) {
@@ -178,8 +223,12 @@ struct Machine {
           s.what,
           [&](const For& f) {
             const int64_t lo = at(f.lo), hi = at(f.hi);
-            for (int64_t i = lo; i < hi; i += f.step) {
-              values[f.symbol] = i;
+            // Counted, so that the last step cannot overflow.
+            const uint64_t width = lo < hi ? static_cast<uint64_t>(hi) - static_cast<uint64_t>(lo) : 0, by = static_cast<uint64_t>(f.step);
+            const uint64_t trips = width / by + (width % by != 0);
+            for (uint64_t trip = 0; trip < trips; ++trip) {
+              step(1);
+              values[f.symbol] = lo + static_cast<int64_t>(trip * by);
               if (f.parallel) poison_scratch();
               statements(f.body);
             }
@@ -191,7 +240,10 @@ struct Machine {
   // A task finds its scratch dirty.
   void poison_scratch() {
     for (uint32_t i = 0; i < p.buffers.size(); ++i)
-      if (p.buffers[BufferId(i)].place == Place::scratch && !owned[i].empty()) poison(owned[i], p.buffers[BufferId(i)].dtype);
+      if (p.buffers[BufferId(i)].place == Place::scratch && !owned[i].empty()) {
+        step(static_cast<double>(owned[i].size()) / 64);
+        poison(owned[i], p.buffers[BufferId(i)].dtype);
+      }
   }
 
   // Columns of a panel beyond the last one are zero after packing.
@@ -211,8 +263,19 @@ struct Machine {
 
 }  // namespace
 
+Diagnostics try_run(const Program& program, const TileArguments& arguments, const TileOptions& options) {
+  if (Diagnostics bad = verify(program); !bad.empty()) return bad;
+  try {
+    Machine{program, arguments, options}.go();
+  } catch (const Stop& s) {
+    return {s.why};
+  }
+  return {};
+}
+
 void run(const Program& program, const TileArguments& arguments, const TileOptions& options) {
-  Machine{program, arguments, options}.go();
+  const Diagnostics bad = try_run(program, arguments, options);
+  CHECK(bad.empty(), "{}", render(bad, nullptr));
 }
 
 }  // namespace cleave::oracle

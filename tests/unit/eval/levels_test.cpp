@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "base/rng.hpp"
@@ -128,6 +129,32 @@ TEST_P(Levels, AgreeOnRandomData) {
     judge("itgraph, rounded", unwrap(run(it, d.arguments, rounded), is).at(0), 1e-5);
     judge("tile", run_tile(tile, d, expected, false), 1e-5);
     judge("tile, rounded", run_tile(tile, d, expected, true), 1e-5);
+  }
+}
+
+// Other steps at every loop, nested ones kept divisible.
+void change_steps(itgraph::Block& b, std::map<sym::Expr, int64_t> outer, Rng& rng) {
+  for (itgraph::Loop& l : b.loops) {
+    l.step = 1 + static_cast<int64_t>(rng.below(9));
+    if (auto it = outer.find(l.index); it != outer.end())
+      while (it->second % l.step != 0) --l.step;
+    outer[l.index] = l.step;
+  }
+  for (itgraph::Item& i : b.items)
+    if (auto* inner = std::get_if<itgraph::Block>(&i.what)) change_steps(*inner, outer, rng);
+}
+
+TEST_P(Levels, DoNotDependOnTheSteps) {
+  const SourceText gs = read("graph", GetParam()), is = read("itgraph", GetParam());
+  const graph::Graph g = unwrap(graph::parse(gs), gs);
+  const Data d = random_data(g, 7);
+  const Tensor expected = unwrap(evaluate(g, d.given), gs).at(0);
+  Rng rng(11);
+  for (int i = 0; i < 40; ++i) {
+    itgraph::Program it = unwrap(itgraph::parse(is), is);
+    for (itgraph::Kernel& k : it.kernels) change_steps(std::get<itgraph::Block>(k.what), {}, rng);
+    const Difference diff = compare(unwrap(run(it, d.arguments), is).at(0), expected, 1e-12, 1e-12);
+    ASSERT_TRUE(diff.ok()) << diff.text << "\n" << print(it);
   }
 }
 
