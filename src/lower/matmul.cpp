@@ -84,7 +84,8 @@ class MatmulEmitter {
         const int rest = static_cast<int>(most_rows_ % r);
         const double cost =
             std::ceil(double(vectors) / v) * (full * cycles(r, v, depth) + (rest > 0 ? cycles(rest, v, depth) + 4 : 0));
-        if (cost < best_cost * 0.999) best = {r, v}, best_cost = cost;
+        // Less code is worth a little: a tile that leaves no remainder, or a smaller one.
+        if (cost < best_cost * 0.98) best = {r, v}, best_cost = cost;
       }
     }
     return best;
