@@ -1,0 +1,131 @@
+// What the lowering decides: memory, tasks, order of launches, registers; and what it refuses.
+#include <gtest/gtest.h>
+
+#include "lower/lower.hpp"
+
+namespace cleave {
+namespace {
+
+Machine machine(Isa isa = Isa::avx512) { return with_isa({}, isa); }
+
+Result<lower::Lowered> lowered(const std::string& text, Isa isa = Isa::avx512) {
+  const SourceText source{"test", text};
+  TRY_ASSIGN(tile::Program program, tile::parse(source));
+  return lower::lower(program, machine(isa));
+}
+std::string refused(const std::string& text) {
+  const auto r = lowered(text);
+  return r.ok() ? "" : render(r.errors(), nullptr);
+}
+size_t count(const std::string& text, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) ++n;
+  return n;
+}
+std::string code(const std::string& text, Isa isa = Isa::avx512) {
+  const auto r = lowered(text, isa);
+  return r.ok() ? vec::print(r->module) : render(r.errors(), nullptr);
+}
+
+TEST(Lower, PlansArgumentsMemoryAndLaunches) {
+  const auto r = lowered(
+      "tile t { input X: f32[8, 5] argument 0 const B: f32[5] argument 0 output Y: f32[8, 5] argument 0 "
+      "workspace W: f32[3, 5] workspace V: f32[8] packed P: f32[5] scratch S: f32[5] scratch T: f32[5] scalar s: f32 "
+      "argument 1 "
+      "kernel c { nest (i < 8) { V[i] = 0:f32 } nest (c < 5) { T[c] = 0:f32 } } "
+      "kernel b once { nest (c < 5) { P[c] = B[c] } } "
+      "kernel a { parallel i in 0..8 step 3 { parallel j in i..i + 2 { nest (c < 5) { S[c] = mul(P[c], s[]) } "
+      "nest (c < 5) { Y[j - j%8, c] += S[c] } } } } }");
+  ASSERT_TRUE(r.ok()) << render(r.errors(), nullptr);
+  ASSERT_EQ(r->launches.size(), 3u);
+  EXPECT_TRUE(r->launches[0].once);  // first, although it comes later in the text
+  EXPECT_EQ(r->launches[0].tasks, 1);
+  EXPECT_EQ(r->launches[2].tasks, 6);
+  EXPECT_EQ(r->launches[2].scratch_bytes, 64);
+  EXPECT_EQ(r->launches[1].scratch_bytes, 64);  // another kernel, the same bytes
+  EXPECT_EQ(r->workspace_bytes, 128);
+  EXPECT_EQ(r->packed_bytes, 64);
+  EXPECT_EQ(r->scalars, 2);
+  EXPECT_EQ(r->inputs[0].shape, (std::vector<int64_t>{8, 5}));
+  EXPECT_EQ(r->constant_tensor(0), 1);
+  EXPECT_EQ(r->output_tensor(0), 2);
+  EXPECT_EQ(r->packed_tensor(), 3);
+  EXPECT_TRUE(vec::verify(r->module).empty());
+}
+
+TEST(Lower, SaysWhatItCannotLower) {
+  EXPECT_NE(refused("tile t { output Y: f32[4] argument 0 kernel a { for n in 1..3 { nest (i < 4) { Y[i] &= lt(1:f32, "
+                    "2:f32) } } } }"),
+            "");
+  EXPECT_NE(refused("tile t { output Y: bool[4] argument 0 input X: bool[4] argument 0 kernel a { nest (i < 4) { Y[i] "
+                    "= abs(X[i]) } } }")
+                .find("no meaning for bool"),
+            std::string::npos);
+  EXPECT_NE(refused("tile t { output Y: i32[4] argument 0 input X: i32[4] argument 0 kernel a { nest (i < 4) { Y[i] = "
+                    "exp(X[i]) } } }")
+                .find("i32"),
+            std::string::npos);
+  EXPECT_NE(refused("tile t { output Y: f32[4] argument 0 kernel a { parallel i in 0..4 { parallel j in 0..i { nest () "
+                    "{ Y[j] = 0:f32 } } } } }")
+                .find("no constant length"),
+            std::string::npos);
+  EXPECT_NE(
+      refused("tile t { output Y: f32[4] kernel a { nest (i < 4) { Y[i] = 0:f32 } } }").find("no argument position"),
+      std::string::npos);
+  EXPECT_NE(refused("tile t { scratch S: f32[4, 4] scratch T: f32[17] alias S output Y: f32[4] argument 0 kernel a { "
+                    "nest (i < 4) { Y[i] = 0:f32 } } }")
+                .find("larger than"),
+            std::string::npos);
+  EXPECT_NE(
+      refused(
+          "tile t { scratch S: f32[4000000000] output Y: f32[4] argument 0 kernel a { nest (i < 4) { Y[i] = S[i] } } }")
+          .find("too large"),
+      std::string::npos);
+  EXPECT_NE(refused("tile t { workspace S: f32[4000000000, 4000000000, 4000000000] output Y: f32[4] argument 0 kernel "
+                    "a { nest (i < 4) { Y[i] = S[i, i, i] } } }")
+                .find("too large"),
+            std::string::npos);
+  EXPECT_NE(refused("tile t { output Y: f32[4, 4] argument 0 output R: f32[4] argument 1 kernel a { nest (i < 4, j < i "
+                    "+ 1) { R[j] fresh += Y[i, j] } } }")
+                .find("fresh"),
+            std::string::npos);
+}
+
+TEST(Lower, HoldsAccumulatorsInRegisters) {
+  // One pass stores the exponentials and keeps their sum: two stores, one of them a vector.
+  const std::string row = code(
+      "tile t { input X: f32[8, 128] argument 0 output P: f32[8, 128] argument 0 output R: f32[8] argument 1 kernel a "
+      "{ "
+      "nest (i < 8, j < 128) { %0 = exp(X[i, j]) P[i, j] = %0 R[i] fresh += %0 } } }");
+  EXPECT_EQ(count(row, "reduce.add"), 1u) << row;
+  EXPECT_EQ(count(row, "store.f32"), 5u) << row;  // four vectors unrolled and one sum
+  EXPECT_EQ(count(row, "iter("), 1u) << row;
+  // Sums of columns: the rows are the inner loop, nothing is stored in it.
+  const std::string column = code(
+      "tile t { input X: f32[9, 64] argument 0 output C: f32[64] argument 0 kernel a { nest (i < 9, j < 64) { C[j] "
+      "fresh += X[i, j] } } }");
+  EXPECT_EQ(count(column, "store.f32"), 4u) << column;
+  EXPECT_EQ(count(column, "gather"), 0u) << column;
+}
+
+TEST(Lower, ChoosesTheAxisOfContiguousAccesses) {
+  for (const Isa isa : {Isa::avx512, Isa::avx2}) {
+    const std::string t = code(
+        "tile t { input X: f32[40, 64] argument 0 output Y: f32[40, 64] argument 0 kernel a { nest (j < 64, i < 40) { "
+        "Y[i, j] = neg(X[i, j]) } } }",
+        isa);
+    EXPECT_EQ(count(t, "gather") + count(t, "scatter"), 0u) << t;
+    EXPECT_NE(t.find(isa == Isa::avx512 ? "f32x16" : "f32x8"), std::string::npos);
+  }
+}
+
+TEST(Lower, FindsRunsInsidePanels) {
+  const std::string t = code(
+      "tile t { input X: f32[20, 128] argument 0 workspace P: f32[20, 128] panel 32 output Y: f32[20, 128] argument 0 "
+      "kernel a { nest (k < 20, n < 128) { P[k, n] = X[k, n] } } "
+      "kernel b { nest (k < 20, n < 128) { Y[k, n] = P[k, n] } } }");
+  EXPECT_EQ(count(t, "gather") + count(t, "scatter"), 0u) << t;
+}
+
+}  // namespace
+}  // namespace cleave
