@@ -109,12 +109,8 @@ ContractPlan::ContractPlan(const graph::ContractSpec& spec, const Extents& a, co
       terms_ *= static_cast<double>(x.extent);
       if (x.extent == 0)
         empty_sum_ = true;
-      else if (x.b == 0)
-        a_alone_.push_back({x.extent, x.a});
-      else if (x.a == 0)
-        b_alone_.push_back({x.extent, x.b});
       else
-        summed_.push_back(x);
+        summed_.push_back(x);  // also when one operand lacks it: infinities make (sum a) b differ from sum (a b)
     } else if (x.a && x.b) {
       batch_.push_back(x);
     } else if (x.a) {
@@ -123,22 +119,6 @@ ContractPlan::ContractPlan(const graph::ContractSpec& spec, const Extents& a, co
       columns_.push_back(x);
     }
   }
-  // After the sums over an operand's own indices it is dense in batch, own kept and summed indices.
-  auto rest = [&](bool first, const std::vector<std::pair<int64_t, int64_t>>& alone, Extents& extents, Extents& by) {
-    if (alone.empty() || empty_sum_) return;
-    std::vector<Index*> all;
-    for (Index& x : batch_) all.push_back(&x);
-    for (Index& x : first ? rows_ : columns_) all.push_back(&x);
-    for (Index& x : summed_) all.push_back(&x);
-    for (Index* x : all) {
-      extents.push_back(x->extent);
-      by.push_back(first ? x->a : x->b);
-    }
-    const Extents dense = dense_strides(extents);
-    for (size_t i = 0; i < all.size(); ++i) (first ? all[i]->a : all[i]->b) = dense[i];
-  };
-  rest(true, a_alone_, a_extents_, a_strides_);
-  rest(false, b_alone_, b_extents_, b_strides_);
 }
 
 double ContractPlan::multiplications() const { return terms_ * static_cast<double>(elements_); }
@@ -148,36 +128,6 @@ template <class T>
 std::vector<T> ContractPlan::run_as(std::span<const T> a, std::span<const T> b) const {
   std::vector<T> out(static_cast<size_t>(elements_));
   if (elements_ == 0 || empty_sum_) return out;
-
-  auto sum_alone = [](std::span<const T> x, const Extents& extents, const Extents& strides,
-                      const std::vector<std::pair<int64_t, int64_t>>& alone) {
-    Extents alone_extents, alone_strides;
-    for (const auto& [e, s] : alone) {
-      alone_extents.push_back(e);
-      alone_strides.push_back(s);
-    }
-    std::vector<T> sums(static_cast<size_t>(product(extents)));
-    size_t next = 0;
-    for_each_run<1>(extents, {strides}, [&](auto at, auto by, int64_t count) {
-      for (int64_t i = 0; i < count; ++i) {
-        T total = 0;
-        for_each_run<1>(alone_extents, {alone_strides}, [&](auto inner, auto step, int64_t n) {
-          for (int64_t k = 0; k < n; ++k) total += x[static_cast<size_t>(at[0] + i * by[0] + inner[0] + k * step[0])];
-        });
-        sums[next++] = total;
-      }
-    });
-    return sums;
-  };
-  std::vector<T> a_sums, b_sums;
-  if (!a_alone_.empty()) {
-    a_sums = sum_alone(a, a_extents_, a_strides_, a_alone_);
-    a = a_sums;
-  }
-  if (!b_alone_.empty()) {
-    b_sums = sum_alone(b, b_extents_, b_strides_, b_alone_);
-    b = b_sums;
-  }
 
   // The longer of rows and columns is the inner loop.
   auto count = [](const std::vector<Index>& list) {

@@ -84,8 +84,6 @@ class ContractPlan {
   std::vector<T> run_as(std::span<const T> a, std::span<const T> b) const;
 
   std::vector<Index> batch_, rows_, columns_, summed_;
-  Extents a_extents_, a_strides_, b_extents_, b_strides_;       // operands after the sums over their own indices
-  std::vector<std::pair<int64_t, int64_t>> a_alone_, b_alone_;  // (extent, stride) of those
   int64_t elements_ = 1;
   bool empty_sum_ = false;
   double terms_ = 1;

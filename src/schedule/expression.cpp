@@ -55,7 +55,9 @@ NodeId ExpressionBuilder::add(tile::Node node) {
 }
 
 NodeId ExpressionBuilder::literal(double value, DType dtype) {
-  return add({compute_type(dtype), tile::Literal{is_real(dtype) ? round_to(dtype, value) : value}});
+  if (is_real(dtype)) return add({compute_type(dtype), tile::Literal{round_to(dtype, value)}});
+  const int64_t whole = dtype == DType::boolean ? value != 0 : wrap_to(dtype, real_to_integer(DType::i64, value));
+  return add({dtype, tile::Literal{static_cast<double>(whole)}});
 }
 
 NodeId ExpressionBuilder::apply(Fn fn, std::vector<NodeId> operands) {
@@ -161,10 +163,8 @@ NodeId ExpressionBuilder::at(graph::ValueId value, const std::vector<Index>& ind
     }
     case Category::cast: return cast(operand(n.operands[0]), dtype);
     case Category::dialect: {
-      // u * exp(m), and 0 where u is 0 (m may be infinite there).
       const NodeId u = operand(n.operands[0]), m = operand(n.operands[1]);
-      const NodeId zero = literal(0, dtype);
-      return apply(Fn::where, {apply(Fn::eq, {u, zero}), zero, apply(Fn::mul, {u, apply(Fn::exp, {m})})});
+      return apply(Fn::mul, {u, apply(Fn::exp, {m})});
     }
     case Category::view: return view(n, graph_.value(value).result, index, guard);
     case Category::gather: {
@@ -262,8 +262,7 @@ NodeId ExpressionBuilder::view(const graph::Node& n, int result, const std::vect
       }
       const NodeId inner = at(x, i, both(guard, test));
       if (!test.valid()) return inner;
-      const double fill = n.attributes.get_or("value", 0.0);
-      return apply(Fn::where, {test, inner, literal(is_real(dtype) ? fill : static_cast<double>(real_to_integer(dtype, fill)), dtype)});
+      return apply(Fn::where, {test, inner, literal(n.attributes.get_or("value", 0.0), dtype)});
     }
     case Op::concat: {
       const size_t a = axis_of(n.attributes.get<int64_t>("axis"));
@@ -312,8 +311,7 @@ NodeId ExpressionBuilder::view(const graph::Node& n, int result, const std::vect
       }
       const NodeId inner = at(x, i, both(guard, test));
       if (!test.valid()) return inner;
-      const double fill = n.attributes.get_or("value", 0.0);
-      return apply(Fn::where, {test, inner, literal(is_real(dtype) ? fill : static_cast<double>(real_to_integer(dtype, fill)), dtype)});
+      return apply(Fn::where, {test, inner, literal(n.attributes.get_or("value", 0.0), dtype)});
     }
     default: CHECK(false, "`{}` is no view", info(n.op).name);
   }

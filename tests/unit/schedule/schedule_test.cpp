@@ -83,7 +83,7 @@ std::string judged(const graph::Graph& g, uint64_t seed, testing::Magnitude magn
 }
 
 TEST(Schedule, RandomGraphsKeepTheirMeaning) {
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  for (uint64_t seed = 1; seed <= 3000; ++seed) {
     testing::Choices choices(seed);
     testing::RandomGraphOptions options;
     options.max_elements = 512;
