@@ -163,8 +163,10 @@ NodeId ExpressionBuilder::at(graph::ValueId value, const std::vector<Index>& ind
     }
     case Category::cast: return cast(operand(n.operands[0]), dtype);
     case Category::dialect: {
+      // u * exp(m) in two halves, so that exp does not overflow before a small u brings the product back.
       const NodeId u = operand(n.operands[0]), m = operand(n.operands[1]);
-      return apply(Fn::mul, {u, apply(Fn::exp, {m})});
+      const NodeId half = apply(Fn::exp, {apply(Fn::mul, {m, literal(0.5, dtype)})});
+      return apply(Fn::mul, {apply(Fn::mul, {u, half}), half});
     }
     case Category::view: return view(n, graph_.value(value).result, index, guard);
     case Category::gather: {
