@@ -21,7 +21,9 @@ double identity_real(Fn fn) {
 }
 
 int64_t identity_integer(Fn fn, DType d) {
-  const int64_t lo = d == DType::i64 ? std::numeric_limits<int64_t>::min() : d == DType::i32 ? std::numeric_limits<int32_t>::min() : 0;
+  const int64_t lo = d == DType::i64   ? std::numeric_limits<int64_t>::min()
+                     : d == DType::i32 ? std::numeric_limits<int32_t>::min()
+                                       : 0;
   const int64_t hi = d == DType::i64   ? std::numeric_limits<int64_t>::max()
                      : d == DType::i32 ? std::numeric_limits<int32_t>::max()
                      : d == DType::u8  ? 255
@@ -53,15 +55,15 @@ Scalar combine(Fn fn, DType dtype, Scalar a, Scalar b, bool round) {
   return {0, wrap_to(dtype, eval(fn, std::span<const int64_t>(v)))};
 }
 
-void ExpressionEvaluator::run(std::span<const Node> nodes, const std::vector<bool>& live, const std::unordered_map<Expr, int64_t>& indices,
-                              std::vector<Scalar>& x) {
+void ExpressionEvaluator::run(std::span<const Node> nodes, const std::vector<bool>& live,
+                              const std::unordered_map<Expr, int64_t>& indices, std::vector<Scalar>& x) {
   x.resize(nodes.size());
   for (size_t i = 0; i < nodes.size(); ++i)
     if (live.empty() || live[i]) x[i] = evaluate(nodes, nodes[i], indices, x);
 }
 
-Scalar ExpressionEvaluator::evaluate(std::span<const Node> nodes, const Node& node, const std::unordered_map<Expr, int64_t>& indices,
-                                     const std::vector<Scalar>& x) {
+Scalar ExpressionEvaluator::evaluate(std::span<const Node> nodes, const Node& node,
+                                     const std::unordered_map<Expr, int64_t>& indices, const std::vector<Scalar>& x) {
   return match(
       node.what,
       [&](const Load& l) -> Scalar {
@@ -70,7 +72,8 @@ Scalar ExpressionEvaluator::evaluate(std::span<const Node> nodes, const Node& no
         for (const Index& i : l.at) {
           // Unsigned addition: a wild dynamic index wraps and is then out of range.
           const auto affine = static_cast<uint64_t>(syms_.evaluate(i.affine, indices));
-          at_.push_back(static_cast<int64_t>(affine + static_cast<uint64_t>(i.dynamic.valid() ? x[i.dynamic.index].integer : 0)));
+          at_.push_back(
+              static_cast<int64_t>(affine + static_cast<uint64_t>(i.dynamic.valid() ? x[i.dynamic.index].integer : 0)));
         }
         return load_(l.buffer, at_);
       },
@@ -90,8 +93,10 @@ Scalar ExpressionEvaluator::evaluate(std::span<const Node> nodes, const Node& no
             v[k] = select && k == 0 ? static_cast<double>(s.integer) : s.real;
           }
           const double y = eval(a.fn, std::span<const double>(v, a.operands.size()));
-          if (is_real(node.dtype)) r.real = round_ ? round_to(compute_type(node.dtype), y) : y;
-          else r.integer = y != 0;
+          if (is_real(node.dtype))
+            r.real = round_ ? round_to(compute_type(node.dtype), y) : y;
+          else
+            r.integer = y != 0;
         } else {
           int64_t v[3] = {};
           for (size_t k = 0; k < a.operands.size(); ++k) v[k] = x[a.operands[k].index].integer;
@@ -102,7 +107,8 @@ Scalar ExpressionEvaluator::evaluate(std::span<const Node> nodes, const Node& no
       [&](const Cast& c) -> Scalar {
         const DType from = nodes[c.operand.index].dtype;
         const Scalar v = x[c.operand.index];
-        if (is_real(node.dtype)) return {round_to(node.dtype, is_real(from) ? v.real : static_cast<double>(v.integer)), 0};
+        if (is_real(node.dtype))
+          return {round_to(node.dtype, is_real(from) ? v.real : static_cast<double>(v.integer)), 0};
         return {0, is_real(from) ? real_to_integer(node.dtype, v.real) : wrap_to(node.dtype, v.integer)};
       });
 }

@@ -24,15 +24,16 @@ class ExpressionEvaluator {
  public:
   using LoadElement = std::function<Scalar(tile::BufferId, std::span<const int64_t>)>;
   // With `round` each real result is rounded to its compute type. Literals and casts are rounded always.
-  ExpressionEvaluator(const sym::Pool& syms, LoadElement load, bool round) : syms_(syms), load_(std::move(load)), round_(round) {}
+  ExpressionEvaluator(const sym::Pool& syms, LoadElement load, bool round)
+      : syms_(syms), load_(std::move(load)), round_(round) {}
 
   // The values of all nodes, or of those that `live` marks, where the indices have these values.
-  void run(std::span<const tile::Node> nodes, const std::vector<bool>& live, const std::unordered_map<sym::Expr, int64_t>& indices,
-           std::vector<Scalar>& x);
+  void run(std::span<const tile::Node> nodes, const std::vector<bool>& live,
+           const std::unordered_map<sym::Expr, int64_t>& indices, std::vector<Scalar>& x);
 
  private:
-  Scalar evaluate(std::span<const tile::Node> nodes, const tile::Node& node, const std::unordered_map<sym::Expr, int64_t>& indices,
-                  const std::vector<Scalar>& x);
+  Scalar evaluate(std::span<const tile::Node> nodes, const tile::Node& node,
+                  const std::unordered_map<sym::Expr, int64_t>& indices, const std::vector<Scalar>& x);
 
   const sym::Pool& syms_;
   LoadElement load_;

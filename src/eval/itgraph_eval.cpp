@@ -57,7 +57,8 @@ struct Machine {
   std::unordered_map<const Compute*, std::vector<std::vector<bool>>> live = {};
   uint64_t clock = 1;
   double steps = 0;
-  ExpressionEvaluator evaluator{*p.syms, [this](ValueId id, std::span<const int64_t> at) { return load(id, at); }, options.round_to_storage};
+  ExpressionEvaluator evaluator{*p.syms, [this](ValueId id, std::span<const int64_t> at) { return load(id, at); },
+                                options.round_to_storage};
 
   void step(double n = 1) {
     steps += n;
@@ -105,7 +106,8 @@ struct Machine {
         case Role::input: a.data = argument(v, arguments.inputs, shapes[i]); break;
         case Role::constant: a.data = argument(v, arguments.constants, shapes[i]); break;
         case Role::scalar:
-          if (static_cast<size_t>(v.argument) >= arguments.scalars.size()) stop(Code::bad_call, fmt::format("`{}` is not given", v.name));
+          if (static_cast<size_t>(v.argument) >= arguments.scalars.size())
+            stop(Code::bad_call, fmt::format("`{}` is not given", v.name));
           a.data = scalar_tensor(v.dtype, arguments.scalars[static_cast<size_t>(v.argument)]);
           break;
         case Role::output:
@@ -125,7 +127,8 @@ struct Machine {
     int64_t o = 0;
     for (size_t i = 0; i < at.size(); ++i) {
       if (at[i] < 0 || at[i] >= shape[i])
-        stop(Code::invalid_itgraph, p.value(id).name, fmt::format("index {} of axis {} leaves 0..{}", at[i], i, shape[i]));
+        stop(Code::invalid_itgraph, p.value(id).name,
+             fmt::format("index {} of axis {} leaves 0..{}", at[i], i, shape[i]));
       o = o * shape[i] + at[i];
     }
     return static_cast<size_t>(o);
@@ -137,7 +140,8 @@ struct Machine {
     for (size_t b = 0; b < blocks.size() && b < a.computed.size() && blocks[b] == a.computed[b]; ++b) since = began[b];
     if (a.stamps[at] < since)
       stop(Code::invalid_itgraph, p.value(id).name,
-           fmt::format("its element {} is read {}", at, a.stamps[at] == 0 ? "but never computed" : "outside the iteration that computed it"));
+           fmt::format("its element {} is read {}", at,
+                       a.stamps[at] == 0 ? "but never computed" : "outside the iteration that computed it"));
   }
 
   Scalar load(ValueId id, std::span<const int64_t> at) {
@@ -147,10 +151,14 @@ struct Machine {
     if (!a.data.real()) return {0, a.data.ints[o]};
     return {options.round_to_storage ? round_to(a.data.dtype, a.data.reals[o]) : a.data.reals[o], 0};
   }
-  static Scalar get(const Array& a, size_t at) { return a.data.real() ? Scalar{a.data.reals[at], 0} : Scalar{0, a.data.ints[at]}; }
+  static Scalar get(const Array& a, size_t at) {
+    return a.data.real() ? Scalar{a.data.reals[at], 0} : Scalar{0, a.data.ints[at]};
+  }
   static void set(Array& a, size_t at, Scalar v) {
-    if (a.data.real()) a.data.reals[at] = v.real;
-    else a.data.ints[at] = v.integer;
+    if (a.data.real())
+      a.data.reals[at] = v.real;
+    else
+      a.data.ints[at] = v.integer;
   }
 
   // -------------------------------------------------------------------------------------------- statements
@@ -245,8 +253,7 @@ struct Machine {
       step();
       began.back() = ++clock;
       for (const Item& i : b.items)
-        match(
-            i.what, [&](const Compute& c) { compute(c); }, [&](const Block& inner) { enter(inner); });
+        match(i.what, [&](const Compute& c) { compute(c); }, [&](const Block& inner) { enter(inner); });
       return;
     }
     const Loop& l = b.loops[loop];
@@ -263,8 +270,10 @@ struct Machine {
       step();
     } while (lo < whole.hi);
     loops.pop_back();
-    if (tiled) tiles[l.index] = whole;
-    else tiles.erase(l.index);
+    if (tiled)
+      tiles[l.index] = whole;
+    else
+      tiles.erase(l.index);
   }
   void enter(const Block& b) {
     blocks.push_back(&b);
@@ -323,8 +332,7 @@ struct Machine {
   std::vector<Tensor> go() {
     set_up();
     for (const Kernel& k : p.kernels)
-      match(
-          k.what, [&](const Block& b) { enter(b); }, [&](const Library& l) { library(l); });
+      match(k.what, [&](const Block& b) { enter(b); }, [&](const Library& l) { library(l); });
     std::map<int, Tensor> outputs;
     for (uint32_t i = 0; i < p.values.size(); ++i) {
       const Value& v = p.values[ValueId(i)];

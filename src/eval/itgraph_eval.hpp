@@ -18,10 +18,11 @@ struct ItGraphArguments {
   std::vector<double> scalars;
 };
 
-// The outputs in the order of their `argument`. Reals keep the digits of a double, except where the program rounds (casts,
-// literals); with options.round_to_storage every result is rounded to its compute type, and values to their dtype when
-// they are read. Errors: a program that breaks the laws, arguments that do not fit, an element that is read (or an
-// output's element that is left) without having been computed, indices out of range, too many elements or steps.
-Result<std::vector<Tensor>> run(const itgraph::Program& program, const ItGraphArguments& arguments, const EvalOptions& options = {});
+// The outputs in the order of their `argument`. Reals keep the digits of a double, except where the program rounds
+// (casts, literals); with options.round_to_storage every result is rounded to its compute type, and values to their
+// dtype when they are read. Errors: a program that breaks the laws, arguments that do not fit, an element that is read
+// (or an output's element that is left) without having been computed, indices out of range, too many elements or steps.
+Result<std::vector<Tensor>> run(const itgraph::Program& program, const ItGraphArguments& arguments,
+                                const EvalOptions& options = {});
 
 }  // namespace cleave::oracle

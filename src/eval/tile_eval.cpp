@@ -69,7 +69,8 @@ struct Machine {
       std::fill(bytes.begin(), bytes.end(), std::byte{0x01});
       return;
     }
-    for (size_t i = 0; i < bytes.size(); i += static_cast<size_t>(byte_size(d))) store_real(d, bytes.data() + i, std::nan(""));
+    for (size_t i = 0; i < bytes.size(); i += static_cast<size_t>(byte_size(d)))
+      store_real(d, bytes.data() + i, std::nan(""));
   }
 
   void set_up() {
@@ -83,7 +84,8 @@ struct Machine {
       std::byte* m = nullptr;
       if (b.alias_of.valid()) {
         m = memory[b.alias_of.index];
-        if (sizes[b.alias_of.index] < sizes.back()) stop(Code::invalid_tile, b.name, "is larger than the buffer that it is an alias of");
+        if (sizes[b.alias_of.index] < sizes.back())
+          stop(Code::invalid_tile, b.name, "is larger than the buffer that it is an alias of");
       } else {
         switch (b.place) {
           case Place::input: m = const_cast<std::byte*>(argument(b, arguments.inputs).data()); break;
@@ -92,10 +94,13 @@ struct Machine {
           case Place::scalar: {
             owned.back().resize(8);
             m = owned.back().data();
-            if (b.argument < 0 || static_cast<size_t>(b.argument) >= arguments.scalars.size()) stop(Code::bad_call, fmt::format("`{}` is not given", b.name));
+            if (b.argument < 0 || static_cast<size_t>(b.argument) >= arguments.scalars.size())
+              stop(Code::bad_call, fmt::format("`{}` is not given", b.name));
             const double v = arguments.scalars[static_cast<size_t>(b.argument)];
-            if (is_real(b.dtype)) store_real(b.dtype, m, v);
-            else store_integer(b.dtype, m, real_to_integer(b.dtype, v));
+            if (is_real(b.dtype))
+              store_real(b.dtype, m, v);
+            else
+              store_integer(b.dtype, m, real_to_integer(b.dtype, v));
             break;
           }
           case Place::workspace:
@@ -118,12 +123,14 @@ struct Machine {
     const auto& shape = shapes[id.index];
     int64_t offset = 0;
     for (size_t a = 0; a < index.size(); ++a)
-      if (index[a] < 0 || index[a] >= shape[a]) stop(Code::invalid_tile, b.name, fmt::format("index {} of axis {} leaves 0..{}", index[a], a, shape[a]));
+      if (index[a] < 0 || index[a] >= shape[a])
+        stop(Code::invalid_tile, b.name, fmt::format("index {} of axis {} leaves 0..{}", index[a], a, shape[a]));
     const size_t rank = shape.size();
     if (b.panel > 0) {
       const int64_t k = shape[rank - 2], panels = (shape[rank - 1] + b.panel - 1) / b.panel;
       for (size_t a = 0; a + 2 < rank; ++a) offset = offset * shape[a] + index[a];
-      offset = ((offset * panels + index[rank - 1] / b.panel) * k + index[rank - 2]) * b.panel + index[rank - 1] % b.panel;
+      offset =
+          ((offset * panels + index[rank - 1] / b.panel) * k + index[rank - 2]) * b.panel + index[rank - 1] % b.panel;
     } else {
       for (size_t a = 0; a < rank; ++a) offset = offset * shape[a] + index[a];
     }
@@ -137,12 +144,15 @@ struct Machine {
   }
   void store(BufferId id, std::span<const int64_t> index, Scalar v) const {
     const DType d = p.buffer(id).dtype;
-    if (is_real(d)) store_real(d, address(id, index), v.real);
-    else store_integer(d, address(id, index), v.integer);
+    if (is_real(d))
+      store_real(d, address(id, index), v.real);
+    else
+      store_integer(d, address(id, index), v.integer);
   }
   double rounded(DType d, double v) const { return options.round ? round_to(compute_type(d), v) : v; }
 
-  ExpressionEvaluator evaluator{*p.syms, [this](BufferId id, std::span<const int64_t> index) { return load(id, index); }, options.round};
+  ExpressionEvaluator evaluator{
+      *p.syms, [this](BufferId id, std::span<const int64_t> index) { return load(id, index); }, options.round};
 
   // Fresh accumulators get their identity before the loop, for every element the box reaches.
   void points(const Nest& n, size_t axis, const std::function<void()>& visit) {
@@ -172,9 +182,7 @@ struct Machine {
         if (used) kept.axes.push_back(a);
       }
       const DType d = compute_type(p.buffer(s.buffer).dtype);
-      points(kept, 0, [&] {
-        store(s.buffer, indices(s.at), identity(*s.accumulate, d));
-      });
+      points(kept, 0, [&] { store(s.buffer, indices(s.at), identity(*s.accumulate, d)); });
     }
     std::vector<Scalar> x;
     points(n, 0, [&] {
@@ -183,7 +191,9 @@ struct Machine {
       for (const Write& s : n.stores) {
         const auto index = indices(s.at);
         const DType d = compute_type(p.buffer(s.buffer).dtype);
-        store(s.buffer, index, s.accumulate ? combine(*s.accumulate, d, load(s.buffer, index), x[s.value.index], options.round) : x[s.value.index]);
+        store(s.buffer, index,
+              s.accumulate ? combine(*s.accumulate, d, load(s.buffer, index), x[s.value.index], options.round)
+                           : x[s.value.index]);
       }
     });
   }
@@ -211,7 +221,8 @@ struct Machine {
         }
         // A fused multiply-add rounds once.
         for (int64_t k = 0; k < depth; ++k)
-          sum = rounded(d, std::fma(load(m.a.buffer, element(m.a, i, k)).real, load(m.b.buffer, element(m.b, k, j)).real, sum));
+          sum = rounded(
+              d, std::fma(load(m.a.buffer, element(m.a, i, k)).real, load(m.b.buffer, element(m.b, k, j)).real, sum));
         store(m.c.buffer, element(m.c, i, j), {sum, 0});
       }
     }
@@ -224,7 +235,8 @@ struct Machine {
           [&](const For& f) {
             const int64_t lo = at(f.lo), hi = at(f.hi);
             // Counted, so that the last step cannot overflow.
-            const uint64_t width = lo < hi ? static_cast<uint64_t>(hi) - static_cast<uint64_t>(lo) : 0, by = static_cast<uint64_t>(f.step);
+            const uint64_t width = lo < hi ? static_cast<uint64_t>(hi) - static_cast<uint64_t>(lo) : 0,
+                           by = static_cast<uint64_t>(f.step);
             const uint64_t trips = width / by + (width % by != 0);
             for (uint64_t trip = 0; trip < trips; ++trip) {
               step(1);
@@ -249,7 +261,8 @@ struct Machine {
   // Columns of a panel beyond the last one are zero after packing.
   void clear_padding() {
     for (uint32_t i = 0; i < p.buffers.size(); ++i)
-      if (p.buffers[BufferId(i)].panel > 0 && !owned[i].empty()) std::fill(owned[i].begin(), owned[i].end(), std::byte{0});
+      if (p.buffers[BufferId(i)].panel > 0 && !owned[i].empty())
+        std::fill(owned[i].begin(), owned[i].end(), std::byte{0});
   }
 
   void go() {

@@ -11,8 +11,8 @@
 namespace cleave::oracle {
 
 // Memory of the arguments: dense row-major, one span a tensor. Inputs, constants and outputs are indexed by the
-// `argument` of their buffers. Scratch and workspace start as NaN (integers: all ones), so that a read of what was never
-// written shows.
+// `argument` of their buffers. Scratch and workspace start as NaN (integers: all ones), so that a read of what was
+// never written shows.
 struct TileArguments {
   std::vector<std::span<const std::byte>> inputs, constants;
   std::vector<double> scalars;
@@ -27,7 +27,8 @@ struct TileOptions {
 };
 
 // Runs all kernels, `once` kernels first, and returns what is wrong: a program that breaks the laws or has unbound
-// extents, arguments that are missing or have the wrong size, an access that leaves its buffer, too much memory or work.
+// extents, arguments that are missing or have the wrong size, an access that leaves its buffer, too much memory or
+// work.
 Diagnostics try_run(const tile::Program& program, const TileArguments& arguments, const TileOptions& options = {});
 
 // The same for programs of our own making: anything wrong is an internal error.

@@ -94,14 +94,18 @@ struct Verifier {
   void target(const Compute& c, const Target& t) {
     const Value& v = p.value(t.value);
     if (in_memory(t.value)) bad(fmt::format("`{}` is read only", v.name));
-    if (t.axes.size() != v.shape.size()) bad(fmt::format("`{}` has {} axes, {} indices", v.name, v.shape.size(), t.axes.size()));
+    if (t.axes.size() != v.shape.size())
+      bad(fmt::format("`{}` has {} axes, {} indices", v.name, v.shape.size(), t.axes.size()));
     for (size_t i = 0; i < t.axes.size() && i < v.shape.size(); ++i) {
       auto e = p.extents.find(t.axes[i]);
-      if (e == p.extents.end()) bad(fmt::format("`{}` has an unknown index", v.name));
-      else if (e->second != v.shape[i]) bad(fmt::format("axis {} of `{}` is not as long as its index", i, v.name));
+      if (e == p.extents.end())
+        bad(fmt::format("`{}` has an unknown index", v.name));
+      else if (e->second != v.shape[i])
+        bad(fmt::format("axis {} of `{}` is not as long as its index", i, v.name));
       if (std::find(c.reduced.begin(), c.reduced.end(), t.axes[i]) != c.reduced.end())
         bad(fmt::format("`{}` keeps an index that is reduced", v.name));
-      if (std::find(t.axes.begin(), t.axes.begin() + static_cast<std::ptrdiff_t>(i), t.axes[i]) != t.axes.begin() + static_cast<std::ptrdiff_t>(i))
+      if (std::find(t.axes.begin(), t.axes.begin() + static_cast<std::ptrdiff_t>(i), t.axes[i]) !=
+          t.axes.begin() + static_cast<std::ptrdiff_t>(i))
         bad(fmt::format("`{}` has one index on two axes", v.name));
     }
   }
@@ -127,7 +131,8 @@ struct Verifier {
     const std::vector<bool> live = tile::reachable(c.nodes, roots);
     auto index = [&](Expr e, const std::string& of) {
       for (Expr s : p.syms->symbols_of(e))
-        if (!bound.count(s)) bad(fmt::format("`{}` uses `{}`, which is not bound{}", p.value(t.value).name, p.syms->print(s), of));
+        if (!bound.count(s))
+          bad(fmt::format("`{}` uses `{}`, which is not bound{}", p.value(t.value).name, p.syms->print(s), of));
     };
     for (size_t i = 0; i < c.nodes.size(); ++i) {
       if (!live[i]) continue;
@@ -144,8 +149,10 @@ struct Verifier {
     for (const Target& t : c.results) {
       if (!known(t.value)) return;
       target(c, t);
-      if (!results.insert(origin(t.value)).second) bad(fmt::format("`{}` is computed twice by one statement", p.value(t.value).name));
-      if (unfinished(t.value)) bad(fmt::format("`{}` is computed twice in the loop that accumulates it", p.value(t.value).name));
+      if (!results.insert(origin(t.value)).second)
+        bad(fmt::format("`{}` is computed twice by one statement", p.value(t.value).name));
+      if (unfinished(t.value))
+        bad(fmt::format("`{}` is computed twice in the loop that accumulates it", p.value(t.value).name));
       if (!t.node.valid() || t.node.index >= c.nodes.size()) return bad("a result has no expression");
     }
     tile::check_expression(
@@ -161,20 +168,24 @@ struct Verifier {
         continue;
       }
       auto it = loops.find(r);
-      if (it != loops.end() && !it->second.reduce) bad(fmt::format("`{}` is reduced but its loop is no reduce", p.syms->print(r)));
-      if (std::count(c.reduced.begin(), c.reduced.end(), r) > 1) bad(fmt::format("`{}` is reduced twice", p.syms->print(r)));
+      if (it != loops.end() && !it->second.reduce)
+        bad(fmt::format("`{}` is reduced but its loop is no reduce", p.syms->print(r)));
+      if (std::count(c.reduced.begin(), c.reduced.end(), r) > 1)
+        bad(fmt::format("`{}` is reduced twice", p.syms->print(r)));
     }
     if (out.size() > before) return;
     const std::string& first = p.value(c.results[0].value).name;
     const std::vector<Expr>& axes = c.results[0].axes;
     if (c.how == Compute::How::map && !c.reduced.empty()) bad("a map reduces");
-    if (c.how == Compute::How::reduce && !reduction_name(c.fn)) bad(fmt::format("`{}` does not reduce", info(c.fn).name));
+    if (c.how == Compute::How::reduce && !reduction_name(c.fn))
+      bad(fmt::format("`{}` does not reduce", info(c.fn).name));
     for (const Target& t : c.results) {
       const Value& v = p.value(t.value);
       const DType d = compute_type(c.nodes[t.node.index].dtype);
       if (d != compute_type(v.dtype)) bad(fmt::format("`{}` is {}, its expression {}", v.name, name(v.dtype), name(d)));
       uses(c, t, t.node);
-      if (c.how == Compute::How::reduce && (c.fn == Fn::logical_and || c.fn == Fn::logical_or) && v.dtype != DType::boolean)
+      if (c.how == Compute::How::reduce && (c.fn == Fn::logical_and || c.fn == Fn::logical_or) &&
+          v.dtype != DType::boolean)
         bad(fmt::format("`{}` is reduced by logic but is no bool", v.name));
       if (c.how != Compute::How::scaled) continue;
       if (!is_real(v.dtype) || compute_type(v.dtype) != compute_type(p.value(c.results[0].value).dtype))
@@ -185,7 +196,8 @@ struct Verifier {
     }
     if (c.how == Compute::How::map)
       for (const auto& [index, place] : loops)
-        if (place.reduce && p.value(c.results[0].value).role == Role::output && std::find(axes.begin(), axes.end(), index) == axes.end())
+        if (place.reduce && p.value(c.results[0].value).role == Role::output &&
+            std::find(axes.begin(), axes.end(), index) == axes.end())
           bad(fmt::format("`{}` is written in every iteration of a reduction", first));
     for (const tile::Node& n : c.nodes)
       if (const auto* l = std::get_if<tile::Load>(&n.what)) read(l->buffer);
@@ -207,13 +219,13 @@ struct Verifier {
       }
       if (l.step < 1) bad("a step is below 1");
       auto it = loops.find(l.index);
-      if (it != loops.end() && (it->second.step % std::max<int64_t>(l.step, 1)) != 0) bad("an inner step does not divide the outer one");
+      if (it != loops.end() && (it->second.step % std::max<int64_t>(l.step, 1)) != 0)
+        bad("an inner step does not divide the outer one");
       loops[l.index] = {b.kind == Kind::reduce && (it == loops.end() || it->second.reduce), l.step};
     }
     enclosing.push_back(&b);
     for (const Item& i : b.items)
-      match(
-          i.what, [&](const Compute& c) { compute(c, loops); }, [&](const Block& inner) { block(inner, loops); });
+      match(i.what, [&](const Compute& c) { compute(c, loops); }, [&](const Block& inner) { block(inner, loops); });
     enclosing.pop_back();
   }
 
@@ -222,8 +234,10 @@ struct Verifier {
     if (!known(l.source)) return;
     read(l.source);
     const Value& x = p.value(l.source);
-    if (l.axis < 0 || static_cast<size_t>(l.axis) >= x.shape.size()) return bad(fmt::format("`{}` has no axis {}", x.name, l.axis));
-    if (l.results.size() != (l.what == What::topk ? 2u : 1u)) return bad(fmt::format("`{}` has the wrong number of results", name(l.what)));
+    if (l.axis < 0 || static_cast<size_t>(l.axis) >= x.shape.size())
+      return bad(fmt::format("`{}` has no axis {}", x.name, l.axis));
+    if (l.results.size() != (l.what == What::topk ? 2u : 1u))
+      return bad(fmt::format("`{}` has the wrong number of results", name(l.what)));
     const bool scan = l.what == What::cumsum || l.what == What::cumprod || l.what == What::cummax;
     if (!scan && (l.exclusive || l.reverse)) bad(fmt::format("`{}` is no scan", name(l.what)));
     for (size_t i = 0; i < l.results.size(); ++i) {
@@ -231,7 +245,8 @@ struct Verifier {
       const Value& r = p.value(l.results[i]);
       if (in_memory(l.results[i])) bad(fmt::format("`{}` is read only", r.name));
       const bool position = !scan && (l.what != What::topk || i == 1);
-      if (position ? !is_integer(r.dtype) : compute_type(r.dtype) != compute_type(x.dtype)) bad(fmt::format("`{}` has the wrong dtype", r.name));
+      if (position ? !is_integer(r.dtype) : compute_type(r.dtype) != compute_type(x.dtype))
+        bad(fmt::format("`{}` has the wrong dtype", r.name));
       // The axis: kept by scans, k long for topk, 1 long or left out for the others.
       const auto axis = static_cast<size_t>(l.axis);
       std::vector<Expr> kept = x.shape;
@@ -241,8 +256,10 @@ struct Verifier {
         kept[axis] = r.shape[axis];
       } else if (!scan && l.what != What::topk) {
         if (p.syms->is(x.shape[axis], 0)) bad(fmt::format("`{}` of an empty axis", name(l.what)));
-        if (r.shape.size() == kept.size()) kept[axis] = p.syms->constant(1);
-        else kept.erase(kept.begin() + l.axis);
+        if (r.shape.size() == kept.size())
+          kept[axis] = p.syms->constant(1);
+        else
+          kept.erase(kept.begin() + l.axis);
       }
       if (r.shape != kept) bad(fmt::format("`{}` has the wrong shape", r.name));
       ready.insert(origin(l.results[i]));
@@ -278,12 +295,12 @@ struct Verifier {
     if (!values()) return out;
     for (const Kernel& k : p.kernels) {
       where = k.name;
-      match(
-          k.what, [&](const Block& b) { block(b, {}); }, [&](const Library& l) { library(l); });
+      match(k.what, [&](const Block& b) { block(b, {}); }, [&](const Library& l) { library(l); });
     }
     for (uint32_t i = 0; i < p.values.size(); ++i) {
       where = p.values[ValueId(i)].name;
-      if (p.values[ValueId(i)].role == Role::output && !ready.count(origin(ValueId(i)))) bad("is an output that nothing computes");
+      if (p.values[ValueId(i)].role == Role::output && !ready.count(origin(ValueId(i))))
+        bad("is an output that nothing computes");
     }
     return out;
   }

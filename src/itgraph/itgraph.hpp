@@ -47,7 +47,8 @@ struct Compute {
   enum class How : uint8_t {
     map,     // nothing is reduced
     reduce,  // with `fn`: add, mul, max, min, logical_and, logical_or
-    scaled,  // results[0] = m = max of its node; results[i] = sum of exp(score - m) * its node, score = results[0]'s node
+    scaled,  // results[0] = m = max of its node; results[i] = sum of exp(score - m) * its node, score = results[0]'s
+             // node
   };
   How how = How::map;
   Fn fn = Fn::add;

@@ -37,7 +37,9 @@ struct Printer {
 
   std::string show(Expr e) const { return p.syms->print(e); }
   std::string name_of(ValueId id) const { return tile::print_name(p.value(id).name); }
-  void line(int depth, const std::string& text) { out += std::string(static_cast<size_t>(depth) * 2, ' ') + text + "\n"; }
+  void line(int depth, const std::string& text) {
+    out += std::string(static_cast<size_t>(depth) * 2, ' ') + text + "\n";
+  }
   std::string in_parentheses(const std::vector<Expr>& es) const {
     std::string s;
     for (Expr e : es) s += (s.empty() ? "" : ", ") + show(e);
@@ -56,7 +58,8 @@ struct Printer {
     std::vector<NodeId> roots;
     std::string left, right;
     for (const Target& t : c.results) roots.push_back(t.node);
-    const tile::ExpressionPrinter text(*p.syms, c.nodes, roots, [&](ValueId id) -> const std::string& { return p.value(id).name; });
+    const tile::ExpressionPrinter text(*p.syms, c.nodes, roots,
+                                       [&](ValueId id) -> const std::string& { return p.value(id).name; });
     for (const std::string& d : text.definitions()) line(depth, d);
     for (const Target& t : c.results) {
       left += (left.empty() ? "" : ", ") + name_of(t.value) + tile::print_list(*p.syms, t.axes);
@@ -77,14 +80,17 @@ struct Printer {
     for (const Loop& l : b.loops) loops += fmt::format("{}{}: {}", loops.empty() ? "" : ", ", show(l.index), l.step);
     line(depth, fmt::format("{}{} ({}) {{", before, name(b.kind), loops));
     for (const Item& i : b.items)
-      match(i.what, [&](const Compute& c) { compute(c, depth + 1); }, [&](const Block& inner) { block(inner, "", depth + 1); });
+      match(
+          i.what, [&](const Compute& c) { compute(c, depth + 1); },
+          [&](const Block& inner) { block(inner, "", depth + 1); });
     line(depth, "}");
   }
 
   void library(const Library& l, const std::string& before) {
     std::string results;
     for (ValueId r : l.results) results += (results.empty() ? "" : ", ") + name_of(r);
-    std::string text = fmt::format("{}library {} {} -> {} axis {}", before, name(l.what), name_of(l.source), results, l.axis);
+    std::string text =
+        fmt::format("{}library {} {} -> {} axis {}", before, name(l.what), name_of(l.source), results, l.axis);
     if (l.exclusive) text += " exclusive";
     if (l.reverse) text += " reverse";
     if (!l.largest) text += " smallest";
@@ -94,7 +100,8 @@ struct Printer {
   std::string run() {
     line(0, fmt::format("itgraph {} {{", tile::print_name(p.name)));
     std::string indices;
-    for (const auto& [index, extent] : p.extents) indices += fmt::format("{}{}: {}", indices.empty() ? "" : ", ", show(index), show(extent));
+    for (const auto& [index, extent] : p.extents)
+      indices += fmt::format("{}{}: {}", indices.empty() ? "" : ", ", show(index), show(extent));
     if (!indices.empty()) line(1, "index " + indices);
     for (const Value& v : p.values) value(v);
     for (const Kernel& k : p.kernels) {

@@ -55,7 +55,8 @@ void check_expression(std::span<const Node> nodes, const std::function<std::opti
       continue;
     }
     auto of = [&](NodeId id) { return compute_type(nodes[id.index].dtype); };
-    if (!std::holds_alternative<Cast>(n.what) && n.dtype != compute_type(n.dtype)) bad(fmt::format("nothing but a cast gives {}", name(n.dtype)));
+    if (!std::holds_alternative<Cast>(n.what) && n.dtype != compute_type(n.dtype))
+      bad(fmt::format("nothing but a cast gives {}", name(n.dtype)));
     match(
         n.what,
         [&](const Load& l) {
@@ -63,7 +64,8 @@ void check_expression(std::span<const Node> nodes, const std::function<std::opti
           if (!t) return;
           if (l.at.size() != t->rank) bad(fmt::format("`{}` has {} axes, {} indices", t->name, t->rank, l.at.size()));
           for (const Index& x : l.at)
-            if (x.dynamic.valid() && nodes[x.dynamic.index].dtype != DType::i64) bad(fmt::format("an index of `{}` is no i64", t->name));
+            if (x.dynamic.valid() && nodes[x.dynamic.index].dtype != DType::i64)
+              bad(fmt::format("an index of `{}` is no i64", t->name));
           if (l.guard.valid() && nodes[l.guard.index].dtype != DType::boolean) bad("a guard is no bool");
           if (n.dtype != compute_type(t->dtype)) bad(fmt::format("a load of `{}` has the wrong dtype", t->name));
         },
@@ -73,7 +75,8 @@ void check_expression(std::span<const Node> nodes, const std::function<std::opti
         },
         [&](const Apply& a) {
           const FnInfo& f = info(a.fn);
-          if (static_cast<int>(a.operands.size()) != f.arity) return bad(fmt::format("`{}` has the wrong arity", f.name));
+          if (static_cast<int>(a.operands.size()) != f.arity)
+            return bad(fmt::format("`{}` has the wrong arity", f.name));
           std::optional<DType> common;
           for (size_t k = 0; k < a.operands.size(); ++k) {
             const DType d = of(a.operands[k]);

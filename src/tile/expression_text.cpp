@@ -9,13 +9,16 @@ namespace cleave::tile {
 
 std::string print_name(const std::string& name) {
   const bool plain = !name.empty() && name != "inf" && name != "nan" && !(name[0] >= '0' && name[0] <= '9') &&
-                     std::all_of(name.begin(), name.end(), [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)); });
+                     std::all_of(name.begin(), name.end(),
+                                 [](char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)); });
   if (plain) return name;
   std::string out = "\"";
   for (char c : name) {
     if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n') out += "\\n";
-    else out += c;
+    if (c == '\n')
+      out += "\\n";
+    else
+      out += c;
   }
   return out + "\"";
 }
@@ -31,7 +34,8 @@ std::string print_list(const sym::Pool& syms, std::span<const Expr> list) {
   return "[" + s + "]";
 }
 
-ExpressionPrinter::ExpressionPrinter(const sym::Pool& syms, std::span<const Node> nodes, std::span<const NodeId> roots, TensorName name_of)
+ExpressionPrinter::ExpressionPrinter(const sym::Pool& syms, std::span<const Node> nodes, std::span<const NodeId> roots,
+                                     TensorName name_of)
     : syms_(syms), nodes_(nodes), name_of_(std::move(name_of)), names_(nodes.size()) {
   const std::vector<bool> live = reachable(nodes, roots);
   std::vector<int> uses(nodes.size());
@@ -57,9 +61,12 @@ std::string ExpressionPrinter::expression(const Node& x) const {
         std::string s;
         for (const Index& i : l.at) {
           s += s.empty() ? "" : ", ";
-          if (!i.dynamic.valid()) s += syms_.print(i.affine);
-          else if (syms_.is(i.affine, 0)) s += "@" + show(i.dynamic);
-          else s += syms_.print(i.affine) + " @ " + show(i.dynamic);
+          if (!i.dynamic.valid())
+            s += syms_.print(i.affine);
+          else if (syms_.is(i.affine, 0))
+            s += "@" + show(i.dynamic);
+          else
+            s += syms_.print(i.affine) + " @ " + show(i.dynamic);
         }
         s = print_name(name_of_(l.buffer)) + "[" + s + "]";
         if (l.guard.valid()) s += " if (" + show(l.guard) + ")";

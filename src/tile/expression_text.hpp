@@ -1,6 +1,7 @@
 // Text of expressions (tile/expression.hpp), shared by the text forms of tile programs and itGraphs:
 //
-//   node  := "%" INT | NUM ":" dtype | "index" "(" expr ")" | "cast" "(" node "," dtype ")" | FN "(" node {"," node} ")"
+//   node  := "%" INT | NUM ":" dtype | "index" "(" expr ")" | "cast" "(" node "," dtype ")" | FN "(" node {"," node}
+//   ")"
 //          | tensor "[" [index {"," index}] "]" ["if" "(" node ")"]
 //   index := expr | [expr] "@" node          expr: sym/text.hpp          tensor := NAME | STRING
 //
@@ -24,7 +25,8 @@ class ExpressionPrinter {
  public:
   using TensorName = std::function<const std::string&(BufferId)>;
   // Only what the roots need is printed.
-  ExpressionPrinter(const sym::Pool& syms, std::span<const Node> nodes, std::span<const NodeId> roots, TensorName name_of);
+  ExpressionPrinter(const sym::Pool& syms, std::span<const Node> nodes, std::span<const NodeId> roots,
+                    TensorName name_of);
 
   // The lines "%i = node", in order.
   const std::vector<std::string>& definitions() const { return definitions_; }

@@ -178,8 +178,10 @@ struct Parser {
   std::optional<Matmul> matmul() {
     Matmul m;
     if (!tile(m.c)) return std::nullopt;
-    if (c.accept("+=")) m.init = Matmul::Init::load;
-    else if (!c.expect("=")) return std::nullopt;
+    if (c.accept("+="))
+      m.init = Matmul::Init::load;
+    else if (!c.expect("="))
+      return std::nullopt;
     if (!tile(m.a) || !c.expect("*") || !tile(m.b) || !c.expect("size")) return std::nullopt;
     const auto a = expr();
     if (!a || !c.expect(",")) return std::nullopt;
@@ -260,7 +262,8 @@ struct Parser {
     p.name = *n;
     while (!c.at("kernel") && !c.at("}")) {
       std::optional<Place> place;
-      for (Place candidate : {Place::input, Place::output, Place::constant, Place::scalar, Place::workspace, Place::packed, Place::scratch})
+      for (Place candidate : {Place::input, Place::output, Place::constant, Place::scalar, Place::workspace,
+                              Place::packed, Place::scratch})
         if (c.at(name(candidate))) place = candidate;
       if (!place) {
         c.fail_expected("a buffer or a kernel");

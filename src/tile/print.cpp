@@ -25,7 +25,9 @@ struct Printer {
   std::string show(Expr e) const { return p.syms->print(e); }
   std::string list(const std::vector<Expr>& es) const { return print_list(*p.syms, es); }
   std::string name_of(BufferId id) const { return print_name(p.buffer(id).name); }
-  void line(int depth, const std::string& text) { out += std::string(static_cast<size_t>(depth) * 2, ' ') + text + "\n"; }
+  void line(int depth, const std::string& text) {
+    out += std::string(static_cast<size_t>(depth) * 2, ' ') + text + "\n";
+  }
 
   void buffer(BufferId id) {
     const Buffer& b = p.buffer(id);
@@ -39,11 +41,13 @@ struct Printer {
 
   void nest(const Nest& n, int depth) {
     std::string axes;
-    for (const Axis& a : n.axes) axes += fmt::format("{}{} < {}", axes.empty() ? "" : ", ", show(a.symbol), show(a.extent));
+    for (const Axis& a : n.axes)
+      axes += fmt::format("{}{} < {}", axes.empty() ? "" : ", ", show(a.symbol), show(a.extent));
     line(depth, fmt::format("nest{} ({}) {{", n.sequential ? " sequential" : "", axes));
     std::vector<NodeId> roots;
     for (const Write& s : n.stores) roots.push_back(s.value);
-    const ExpressionPrinter text(*p.syms, n.nodes, roots, [&](BufferId id) -> const std::string& { return p.buffer(id).name; });
+    const ExpressionPrinter text(*p.syms, n.nodes, roots,
+                                 [&](BufferId id) -> const std::string& { return p.buffer(id).name; });
     for (const std::string& d : text.definitions()) line(depth + 1, d);
     for (const Write& s : n.stores)
       line(depth + 1, fmt::format("{}{} {}{} {}", name_of(s.buffer), list(s.at), s.fresh ? "fresh " : "",
@@ -51,23 +55,25 @@ struct Printer {
     line(depth, "}");
   }
 
-  std::string tile(const TileRef& r) const { return fmt::format("{}{} ({}, {})", name_of(r.buffer), list(r.at), r.rows, r.columns); }
+  std::string tile(const TileRef& r) const {
+    return fmt::format("{}{} ({}, {})", name_of(r.buffer), list(r.at), r.rows, r.columns);
+  }
 
   void statements(const std::vector<Statement>& body, int depth) {
     for (const Statement& s : body)
       match(
           s.what,
           [&](const For& f) {
-            line(depth, fmt::format("{} {} in {}..{}{} {{", f.parallel ? "parallel" : "for", show(f.symbol), show(f.lo), show(f.hi),
-                                    f.step != 1 ? fmt::format(" step {}", f.step) : ""));
+            line(depth, fmt::format("{} {} in {}..{}{} {{", f.parallel ? "parallel" : "for", show(f.symbol), show(f.lo),
+                                    show(f.hi), f.step != 1 ? fmt::format(" step {}", f.step) : ""));
             statements(f.body, depth + 1);
             line(depth, "}");
           },
           [&](const Nest& n) { nest(n, depth); },
           [&](const Matmul& m) {
             const char* mark = m.init == Matmul::Init::zero ? "=" : "+=";
-            std::string text = fmt::format("matmul {} {} {} * {} size {}, {}, {}", tile(m.c), mark, tile(m.a), tile(m.b), show(m.m),
-                                           show(m.n), show(m.k));
+            std::string text = fmt::format("matmul {} {} {} * {} size {}, {}, {}", tile(m.c), mark, tile(m.a),
+                                           tile(m.b), show(m.m), show(m.n), show(m.k));
             if (m.init == Matmul::Init::scaled) text += fmt::format(" scale {}{}", name_of(m.scale), list(m.scale_at));
             line(depth, text);
           });

@@ -40,16 +40,16 @@ enum class Place : uint8_t {
 };
 const char* name(Place place);
 
-// Where element (i_0, .., i_r-1) lies. Row-major over the shape; with `panel` > 0 the last two axes [k, n] are stored as
-// panels of `panel` columns: [ceil(n / panel)][k][panel], columns beyond n padded with zeros when it is packed.
+// Where element (i_0, .., i_r-1) lies. Row-major over the shape; with `panel` > 0 the last two axes [k, n] are stored
+// as panels of `panel` columns: [ceil(n / panel)][k][panel], columns beyond n padded with zeros when it is packed.
 struct Buffer {
   std::string name;
   DType dtype;
   Place place;
   std::vector<Expr> shape;
   int64_t panel = 0;
-  int argument = -1;            // input, output, constant, scalar: position in the program's list of that place
-  BufferId alias_of;            // the same memory under another shape (dense only)
+  int argument = -1;  // input, output, constant, scalar: position in the program's list of that place
+  BufferId alias_of;  // the same memory under another shape (dense only)
 };
 
 // Loads, constants, index values and scalar functions; operands precede their users.
@@ -120,7 +120,7 @@ struct Matmul {
   TileRef c, a, b;
   Expr m, n, k;
   Init init = Init::zero;
-  BufferId scale;  // of the accumulator's type
+  BufferId scale;              // of the accumulator's type
   std::vector<Expr> scale_at;  // its element of row 0; its last axis runs with the rows
 };
 

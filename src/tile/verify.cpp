@@ -11,7 +11,7 @@ namespace {
 struct Verifier {
   const Program& p;
   Diagnostics out = {};
-  std::set<Expr> scope = {};  // symbols of the enclosing loops
+  std::set<Expr> scope = {};       // symbols of the enclosing loops
   std::set<BufferId> filled = {};  // packed buffers written so far
   std::string where = {};
   int unreached = 0;  // enclosing loops that never run: what they contain touches nothing
@@ -37,7 +37,8 @@ struct Verifier {
   }
   void written(BufferId id, bool once) {
     const Buffer& b = p.buffer(id);
-    if (b.place == Place::input || b.place == Place::constant || b.place == Place::scalar) bad(fmt::format("`{}` is read only", b.name));
+    if (b.place == Place::input || b.place == Place::constant || b.place == Place::scalar)
+      bad(fmt::format("`{}` is read only", b.name));
     if ((b.place == Place::packed) != once && b.place != Place::scratch)
       bad(fmt::format("`{}` is written by {} kernel", b.name, once ? "a `once`" : "an ordinary"));
     filled.insert(id);
@@ -84,7 +85,8 @@ struct Verifier {
         bad("a store has no value");
         continue;
       }
-      if (compute_type(n.nodes[s.value.index].dtype) != compute_type(b.dtype)) bad(fmt::format("`{}` is stored as the wrong dtype", b.name));
+      if (compute_type(n.nodes[s.value.index].dtype) != compute_type(b.dtype))
+        bad(fmt::format("`{}` is stored as the wrong dtype", b.name));
       if (s.at.size() != b.shape.size()) {
         bad(fmt::format("`{}` has {} axes, {} indices", b.name, b.shape.size(), s.at.size()));
         continue;
@@ -105,11 +107,15 @@ struct Verifier {
     if (!known(t.buffer)) return;
     const Buffer& b = p.buffer(t.buffer);
     const int rank = static_cast<int>(b.shape.size());
-    if (static_cast<int>(t.at.size()) != rank || t.rows < 0 || t.columns < 0 || t.rows >= rank || t.columns >= rank || t.rows == t.columns)
+    if (static_cast<int>(t.at.size()) != rank || t.rows < 0 || t.columns < 0 || t.rows >= rank || t.columns >= rank ||
+        t.rows == t.columns)
       return bad(fmt::format("the tile of `{}` has the wrong axes", b.name));
     for (int a = 0; a < rank; ++a) {
       index(t.at[static_cast<size_t>(a)], "an index");
-      in_range(b, static_cast<size_t>(a), t.at[static_cast<size_t>(a)], a == t.rows ? rows : a == t.columns ? columns : p.syms->constant(1));
+      in_range(b, static_cast<size_t>(a), t.at[static_cast<size_t>(a)],
+               a == t.rows      ? rows
+               : a == t.columns ? columns
+                                : p.syms->constant(1));
     }
   }
 
@@ -126,7 +132,8 @@ struct Verifier {
     const int last = static_cast<int>(b.shape.size()) - 1;
     if (m.b.columns != last || (b.panel > 0 && m.b.rows != last - 1)) bad("the columns of B are not contiguous");
     if (m.c.columns != static_cast<int>(c.shape.size()) - 1 || c.panel > 0) bad("the columns of C are not contiguous");
-    if (b.panel > 0 && p.syms->divides(b.panel, m.b.at.back()) != sym::Proof::yes) bad("a tile of panels starts inside one");
+    if (b.panel > 0 && p.syms->divides(b.panel, m.b.at.back()) != sym::Proof::yes)
+      bad("a tile of panels starts inside one");
     if (a.panel > 0) bad("A is not dense");
     read(m.a.buffer, once);
     read(m.b.buffer, once);
@@ -165,8 +172,8 @@ struct Verifier {
       const Buffer& b = p.buffers[BufferId(i)];
       where = b.name;
       if (!names.insert(b.name).second) bad("is the name of two buffers");
-      if (b.alias_of.valid() && (b.alias_of.index >= i || p.buffer(b.alias_of).panel > 0 || b.panel > 0 || p.buffer(b.alias_of).place != b.place ||
-                                 p.buffer(b.alias_of).dtype != b.dtype))
+      if (b.alias_of.valid() && (b.alias_of.index >= i || p.buffer(b.alias_of).panel > 0 || b.panel > 0 ||
+                                 p.buffer(b.alias_of).place != b.place || p.buffer(b.alias_of).dtype != b.dtype))
         bad("is no alias of an earlier dense buffer of its place and dtype");
       for (Expr e : b.shape)
         if (p.syms->bounds(e).lo < 0) bad("has a negative extent");

@@ -32,8 +32,12 @@ std::string refusal(const std::string& text, const ItGraphArguments& a, const Ev
   return r.ok() ? "" : render(r.errors(), nullptr);
 }
 
-Tensor numbers(std::vector<int64_t> extents, std::vector<double> values) { return tensor(DType::f32, std::move(extents), std::move(values)); }
-Tensor whole(std::vector<int64_t> extents, std::vector<double> values) { return tensor(DType::i64, std::move(extents), std::move(values)); }
+Tensor numbers(std::vector<int64_t> extents, std::vector<double> values) {
+  return tensor(DType::f32, std::move(extents), std::move(values));
+}
+Tensor whole(std::vector<int64_t> extents, std::vector<double> values) {
+  return tensor(DType::i64, std::move(extents), std::move(values));
+}
 Tensor random(std::vector<int64_t> extents, uint64_t seed) {
   Rng rng(seed);
   Tensor t = zeros(DType::f32, std::move(extents));
@@ -45,22 +49,26 @@ TEST(ItgraphEval, ReductionsDoNotDependOnTheTiling) {
   const Tensor x = random({5, 7}, 1);
   std::vector<double> expected(5);
   for (size_t i = 0; i < 35; ++i) expected[i / 7] += x.reals[i];
-  for (const char* loops : {"reduce () {", "reduce (j: 1) {", "reduce (j: 3) {", "reduce (j: 7) {", "reduce (j: 100) {",
-                            "map (i: 2) { reduce (j: 4) { reduce (j: 2) {", "reduce (j: 4) { map (i: 3) { reduce (j: 1) {",
-                            "reduce (j: 4, i: 2) {", "reduce (j: 3) { map (k: 2) {"}) {
+  for (const char* loops :
+       {"reduce () {", "reduce (j: 1) {", "reduce (j: 3) {", "reduce (j: 7) {", "reduce (j: 100) {",
+        "map (i: 2) { reduce (j: 4) { reduce (j: 2) {", "reduce (j: 4) { map (i: 3) { reduce (j: 1) {",
+        "reduce (j: 4, i: 2) {", "reduce (j: 3) { map (k: 2) {"}) {
     const std::string text = loops;
     std::string close;
     for (char c : text)
       if (c == '{') close += "}";
-    const auto out = outputs("itgraph t { index i: 5, j: 7, k: 6 input X: f32[5, 7] argument 0 output Y: f32[5] argument 0\n"
-                             "kernel a parallel () {" + text + " Y[i] = sum (j) X[i, j]" + close + "} }",
-                             {{x}, {}, {}});
+    const auto out = outputs(
+        "itgraph t { index i: 5, j: 7, k: 6 input X: f32[5, 7] argument 0 output Y: f32[5] argument 0\n"
+        "kernel a parallel () {" +
+            text + " Y[i] = sum (j) X[i, j]" + close + "} }",
+        {{x}, {}, {}});
     for (size_t i = 0; i < 5; ++i) EXPECT_NEAR(out[0].reals[i], expected[i], 1e-12) << loops;
   }
 }
 
 TEST(ItgraphEval, EachReductionStartsFromItsIdentity) {
-  const auto out = outputs(R"(itgraph t { index i: 2, j: 3
+  const auto out =
+      outputs(R"(itgraph t { index i: 2, j: 3
     input X: i32[2, 3] argument 0  input B: bool[2, 3] argument 1
     output a: i32[2] argument 0  output b: i32[2] argument 1  output c: i32[2] argument 2  output d: i32[2] argument 3
     output e: bool[2] argument 4  output f: bool[2] argument 5  output g: i32[2] argument 6
@@ -72,7 +80,9 @@ TEST(ItgraphEval, EachReductionStartsFromItsIdentity) {
       e[i] = all (j) B[i, j]
       f[i] = any (j) B[i, j]
     } } })",
-                           {{tensor(DType::i32, {2, 3}, {-1, -2, -3, 4, 5, 6}), tensor(DType::boolean, {2, 3}, {0, 0, 0, 1, 1, 1})}, {}, {}});
+              {{tensor(DType::i32, {2, 3}, {-1, -2, -3, 4, 5, 6}), tensor(DType::boolean, {2, 3}, {0, 0, 0, 1, 1, 1})},
+               {},
+               {}});
   EXPECT_THAT(out[0].ints, ElementsAre(-6, 15));
   EXPECT_THAT(out[1].ints, ElementsAre(-6, 120));
   EXPECT_THAT(out[2].ints, ElementsAre(-1, 6));
@@ -99,10 +109,12 @@ constexpr const char* kScaled = R"(itgraph t { index i: 3, j: 5, e: 2
   kernel k parallel (i: 2) { LOOPS m[i], u[i], v[i, e] = scaled (j) X[i, j]; 1.0:f32; V[j, e] } } } })";
 
 TEST(ItgraphEval, ScaledGroupsKeepLargeScoresFiniteAndMaskedRowsEmpty) {
-  const Tensor x = numbers({3, 5}, {-500, 900, 800, -kInf, 899, -kInf, -kInf, -kInf, -kInf, -kInf, -kInf, -kInf, 1, 2, -3});
+  const Tensor x =
+      numbers({3, 5}, {-500, 900, 800, -kInf, 899, -kInf, -kInf, -kInf, -kInf, -kInf, -kInf, -kInf, 1, 2, -3});
   const Tensor v = numbers({5, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
   // The loop over e belongs to one of three results only.
-  for (const char* loops : {"reduce (j: 1) { map () {", "reduce (j: 2) { map (e: 1) {", "map (e: 1) { reduce (j: 3) {", "map () { reduce (j: 5) {"}) {
+  for (const char* loops : {"reduce (j: 1) { map () {", "reduce (j: 2) { map (e: 1) {", "map (e: 1) { reduce (j: 3) {",
+                            "map () { reduce (j: 5) {"}) {
     std::string text = kScaled;
     text.replace(text.find("LOOPS"), 5, loops);
     const auto out = outputs(text, {{x, v}, {}, {}});
@@ -138,7 +150,7 @@ TEST(ItgraphEval, RoundsToComputeAndStorageTypesWhenAsked) {
   EvalOptions rounded;
   rounded.round_to_storage = true;
   const auto stored = outputs(text, {{x}, {}, {}}, rounded);
-  EXPECT_EQ(stored[1].reals[0], 1.0);            // 1.0001 is no f16
+  EXPECT_EQ(stored[1].reals[0], 1.0);             // 1.0001 is no f16
   EXPECT_EQ(stored[0].reals[0], 3 * 16777216.0);  // literals are f32 in both
   EXPECT_EQ(round_to(DType::f32, stored[0].reals[0]), stored[0].reals[0]);
 }
@@ -197,33 +209,47 @@ TEST(ItgraphEval, AliasesAreTheSameElements) {
 // One program, a read moved to where the value does not exist.
 TEST(ItgraphEval, RefusesReadsOfWhatAnotherTileComputed) {
   const ItGraphArguments a{{numbers({4}, {1, 2, 3, 4})}, {}, {}};
-  const std::string before = "itgraph t { index i: 4, j: 4 input X: f32[4] argument 0 inner t: f32[4] inner n: i64[4] output y: f32[4] argument 0 ";
+  const std::string before =
+      "itgraph t { index i: 4, j: 4 input X: f32[4] argument 0 inner t: f32[4] inner n: i64[4] output y: f32[4] "
+      "argument 0 ";
   const std::string reads = "y[i] = t[3 - i] ";
   // Whole before it is read, in another kernel or in an earlier loop: fine.
-  EXPECT_EQ(refusal(before + "kernel a parallel (i: 2) { t[i] = X[i] } kernel b parallel (i: 2) { " + reads + "} }", a), "");
-  EXPECT_EQ(refusal(before + "kernel a parallel () { map (i: 2) { t[i] = X[i] } map (i: 2) { " + reads + "} } }", a), "");
+  EXPECT_EQ(refusal(before + "kernel a parallel (i: 2) { t[i] = X[i] } kernel b parallel (i: 2) { " + reads + "} }", a),
+            "");
+  EXPECT_EQ(refusal(before + "kernel a parallel () { map (i: 2) { t[i] = X[i] } map (i: 2) { " + reads + "} } }", a),
+            "");
   // Another task's tile, an earlier iteration's tile, a later one's.
-  EXPECT_THAT(refusal(before + "kernel a parallel (i: 2) { t[i] = X[i] " + reads + "} }", a), HasSubstr("but never computed"));
-  EXPECT_THAT(refusal(before + "kernel a parallel (i: 2) { t[i] = X[i] y[i] = t[0] } }", a), HasSubstr("outside the iteration that computed it"));
-  EXPECT_THAT(refusal(before + "kernel a parallel () { map (i: 2) { t[i] = X[i] y[i] = t[0] } } }", a), HasSubstr("outside the iteration that computed it"));
+  EXPECT_THAT(refusal(before + "kernel a parallel (i: 2) { t[i] = X[i] " + reads + "} }", a),
+              HasSubstr("but never computed"));
+  EXPECT_THAT(refusal(before + "kernel a parallel (i: 2) { t[i] = X[i] y[i] = t[0] } }", a),
+              HasSubstr("outside the iteration that computed it"));
+  EXPECT_THAT(refusal(before + "kernel a parallel () { map (i: 2) { t[i] = X[i] y[i] = t[0] } } }", a),
+              HasSubstr("outside the iteration that computed it"));
   EXPECT_EQ(refusal(before + "kernel a parallel () { map (i: 2) { t[j] = X[j] y[i] = t[0] } } }", a), "");
   // Integers have no NaN.
-  EXPECT_THAT(refusal(before + "kernel a parallel (i: 2) { n[i] = index(i) y[i] = cast(n[3 - i], f32) } }", a), HasSubstr("`n`: its element 3 is read but never computed"));
+  EXPECT_THAT(refusal(before + "kernel a parallel (i: 2) { n[i] = index(i) y[i] = cast(n[3 - i], f32) } }", a),
+              HasSubstr("`n`: its element 3 is read but never computed"));
 }
 
 TEST(ItgraphEval, RefusesArgumentsThatDoNotFit) {
-  const std::string text = "itgraph t { index i: 2 input X: f32[2] argument 0 output y: f32[2] argument 0 kernel k parallel () { y[i] = X[i] } }";
+  const std::string text =
+      "itgraph t { index i: 2 input X: f32[2] argument 0 output y: f32[2] argument 0 kernel k parallel () { y[i] = "
+      "X[i] } }";
   EXPECT_THAT(refusal(text, {}), HasSubstr("`X` is not given"));
   EXPECT_THAT(refusal(text, {{numbers({3}, {1, 2, 3})}, {}, {}}), HasSubstr("`X` should be f32[2]"));
   EXPECT_THAT(refusal(text, {{whole({2}, {1, 2})}, {}, {}}), HasSubstr("`X` should be f32[2]"));
 }
 
 TEST(ItgraphEval, EndsWhenThereIsTooMuchToDo) {
-  const std::string big = "itgraph t { index i: 1000000000, j: 1000000000 output y: f32[1000000000, 1000000000] argument 0 kernel k parallel () { y[i, j] = 0.0:f32 } }";
+  const std::string big =
+      "itgraph t { index i: 1000000000, j: 1000000000 output y: f32[1000000000, 1000000000] argument 0 kernel k "
+      "parallel () { y[i, j] = 0.0:f32 } }";
   EXPECT_THAT(refusal(big, {}), HasSubstr("more than the limit"));
   EvalOptions few;
   few.max_steps = 1000;
-  const std::string loops = "itgraph t { index i: 1000000000 output y: f32[] argument 0 kernel k parallel (i: 1) { } kernel l parallel () { y[] = 0.0:f32 } }";
+  const std::string loops =
+      "itgraph t { index i: 1000000000 output y: f32[] argument 0 kernel k parallel (i: 1) { } kernel l parallel () { "
+      "y[] = 0.0:f32 } }";
   EXPECT_THAT(refusal(loops, {}, few), HasSubstr("steps of evaluation"));
 }
 

@@ -1,5 +1,5 @@
-// The same five programs, written by hand at every level (tests/golden/{graph,stabilised,itgraph,tile}): their texts are
-// canonical, and the interpreters of all levels agree on random data.
+// The same five programs, written by hand at every level (tests/golden/{graph,stabilised,itgraph,tile}): their texts
+// are canonical, and the interpreters of all levels agree on random data.
 //
 // With CLEAVE_UPDATE_GOLDEN set the files are rewritten in canonical form; their leading comments stay.
 #include <gtest/gtest.h>
@@ -45,8 +45,10 @@ std::string head(const std::string& text) {
 
 void expect_canonical(const SourceText& source, const std::string& printed) {
   const std::string expected = head(source.text) + printed;
-  if (std::getenv("CLEAVE_UPDATE_GOLDEN") && expected != source.text) std::ofstream(source.name) << expected;
-  else EXPECT_EQ(source.text, expected);
+  if (std::getenv("CLEAVE_UPDATE_GOLDEN") && expected != source.text)
+    std::ofstream(source.name) << expected;
+  else
+    EXPECT_EQ(source.text, expected);
 }
 
 class Levels : public ::testing::TestWithParam<const char*> {};
@@ -81,14 +83,17 @@ Data random_data(const graph::Graph& g, uint64_t seed) {
     const graph::Node& n = g.producer(v);
     if (n.op == graph::Op::constant) {
       const Tensor shape = zeros(g.type(v).dtype, g.extents(v));
-      const auto bytes = graph::materialise(n.attributes.get<graph::ConstantData>("data"), shape.dtype, shape.elements());
+      const auto bytes =
+          graph::materialise(n.attributes.get<graph::ConstantData>("data"), shape.dtype, shape.elements());
       d.arguments.constants.push_back(from_dense(shape.dtype, shape.extents, bytes.data()));
       continue;
     }
     const Tensor t = random_tensor(rng, g.type(v), g.extents(v));
     d.given.push_back(t);
-    if (n.op == graph::Op::scalar) d.arguments.scalars.push_back(t.reals[0]);
-    else d.arguments.inputs.push_back(t);
+    if (n.op == graph::Op::scalar)
+      d.arguments.scalars.push_back(t.reals[0]);
+    else
+      d.arguments.inputs.push_back(t);
   }
   return d;
 }
@@ -110,8 +115,8 @@ Tensor run_tile(const tile::Program& p, const Data& d, const Tensor& like, bool 
 }
 
 TEST_P(Levels, AgreeOnRandomData) {
-  const SourceText gs = read("graph", GetParam()), ss = read("stabilised", GetParam()), is = read("itgraph", GetParam()),
-                   ts = read("tile", GetParam());
+  const SourceText gs = read("graph", GetParam()), ss = read("stabilised", GetParam()),
+                   is = read("itgraph", GetParam()), ts = read("tile", GetParam());
   const graph::Graph g = unwrap(graph::parse(gs), gs), stabilised = unwrap(graph::parse(ss), ss);
   const itgraph::Program it = unwrap(itgraph::parse(is), is);
   const tile::Program tile = unwrap(tile::parse(ts), ts);
@@ -158,7 +163,8 @@ TEST_P(Levels, DoNotDependOnTheSteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, Levels, ::testing::Values("attention", "causal", "gqa_decode", "rmsnorm_linear", "swiglu"),
+INSTANTIATE_TEST_SUITE_P(Golden, Levels,
+                         ::testing::Values("attention", "causal", "gqa_decode", "rmsnorm_linear", "swiglu"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -88,10 +88,13 @@ TEST(TileText, TheExampleOfItsDocumentationIsAProgram) {
 }
 
 TEST(TileText, ErrorsSayWhereTheyAre) {
-  EXPECT_THAT(errors_of("tile t {\n  scratch a: f33[4]\n}"), HasSubstr("test.tile:2:14: error[CLV2010]: the dtype `f33` is not known"));
+  EXPECT_THAT(errors_of("tile t {\n  scratch a: f33[4]\n}"),
+              HasSubstr("test.tile:2:14: error[CLV2010]: the dtype `f33` is not known"));
   EXPECT_THAT(errors_of("tile t { kernel k { nest () { a[] = 1.0:f32 } } }"), HasSubstr("`a` is not defined here"));
-  EXPECT_THAT(errors_of("tile t { scratch a: f32 kernel k { nest () { a[] = sine(1.0:f32) } } }"), HasSubstr("the operator `sine` is not known"));
-  EXPECT_THAT(errors_of("tile t { scratch a: f32 kernel k { nest () { a[] = add(1.0:f32) } } }"), HasSubstr("`add` takes 2 operands, 1 were given"));
+  EXPECT_THAT(errors_of("tile t { scratch a: f32 kernel k { nest () { a[] = sine(1.0:f32) } } }"),
+              HasSubstr("the operator `sine` is not known"));
+  EXPECT_THAT(errors_of("tile t { scratch a: f32 kernel k { nest () { a[] = add(1.0:f32) } } }"),
+              HasSubstr("`add` takes 2 operands, 1 were given"));
   EXPECT_THAT(errors_of("tile t { kernel k { for i in 0..4 step 0 { } } }"), HasSubstr("a step is at least 1"));
   EXPECT_THAT(errors_of("tile t { } more"), HasSubstr("where the end of the text was expected"));
 }
@@ -121,7 +124,8 @@ INSTANTIATE_TEST_SUITE_P(
     Laws, TileLaw,
     ::testing::Values(
         Law{"InputsAreReadOnly", "w[i, j] = cast", "x[i, j] = cast", "`x` is read only"},
-        Law{"PackedIsWrittenOnce", "w[i, j] = cast(mul(%0, c[]), f16)", "P[i, j] = cast(%0, bf16)", "`P` is written by an ordinary kernel"},
+        Law{"PackedIsWrittenOnce", "w[i, j] = cast(mul(%0, c[]), f16)", "P[i, j] = cast(%0, bf16)",
+            "`P` is written by an ordinary kernel"},
         Law{"OnceWritesPackedOnly", "P[k, j] = W[k, j]", "z[k, j] = W[k, j]", "`z` is written by a `once` kernel"},
         Law{"OnceReadsConstants", "P[k, j] = W[k, j]", "P[k, j] = x[k, 0]", "a `once` kernel reads `x`"},
         Law{"PackedIsWrittenBeforeItIsRead", "P[k, j] = W[k, j]", "n[k] = 0:i32", "`P` is read before it is packed"},
@@ -131,19 +135,24 @@ INSTANTIATE_TEST_SUITE_P(
         Law{"StoresHaveTheDtype", "s[r] = -inf:f32", "s[r] = 1:i64", "`s` is stored as the wrong dtype"},
         Law{"OperandsHaveOneDtype", "mul(%0, c[])", "mul(%0, at[i])", "`mul` mixes f32 and i64"},
         Law{"FunctionsTakeTheirDtypes", "cast(floor(%0), i32)", "cast(floor(at[i]), i32)", "`floor` takes no i64"},
-        Law{"GuardsAreBool", "if (logical_and(ge(at[i], 0:i64), lt(at[i], 8:i64)))", "if (at[i])", "a guard is no bool"},
-        Law{"ConditionsAreBool", "where(lt(index(i), index(j + 1))", "where(index(i)", "`where` needs a bool condition"},
+        Law{"GuardsAreBool", "if (logical_and(ge(at[i], 0:i64), lt(at[i], 8:i64)))", "if (at[i])",
+            "a guard is no bool"},
+        Law{"ConditionsAreBool", "where(lt(index(i), index(j + 1))", "where(index(i)",
+            "`where` needs a bool condition"},
         Law{"OnlyCastsGiveHalves", "-inf:f32", "-inf:f16", "nothing but a cast gives f16"},
         Law{"DynamicIndicesAreWide", "@at[i]", "@n[i]", "an index of `x` is no i64"},
-        Law{"LogicAccumulatesBools", "n[j] fresh += cast(floor(%0), i32)", "n[j] fresh |= cast(floor(%0), i32)", "`n` is accumulated by logic but is no bool"},
+        Law{"LogicAccumulatesBools", "n[j] fresh += cast(floor(%0), i32)", "n[j] fresh |= cast(floor(%0), i32)",
+            "`n` is accumulated by logic but is no bool"},
         Law{"FreshBelongsToAccumulations", "n[j] fresh +=", "n[j] fresh =", "`fresh` belongs to accumulations"},
-        Law{"ParallelIsOutermost", "for p in 0..2", "parallel p in 0..2", "a parallel loop is not outermost or not alone"},
+        Law{"ParallelIsOutermost", "for p in 0..2", "parallel p in 0..2",
+            "a parallel loop is not outermost or not alone"},
         Law{"ProductsAreReal", "scratch acc: f32[8, 6]", "scratch acc: i32[8, 6]", "a product of integers is a nest"},
         Law{"TilesHaveTheirAxes", "x[r, 0] (0, 1)", "x[r, 0] (0, 2)", "the tile of `x` has the wrong axes"},
         Law{"ColumnsAreContiguous", "P[0, 4*p] (0, 1)", "P[0, 4*p] (1, 0)", "the columns of B are not contiguous"},
         Law{"PanelsAreTakenFromTheirStart", "P[0, 4*p]", "P[0, 2*p]", "a tile of panels starts inside one"},
         Law{"ScalesAreWide", "scratch s: f32[8]", "scratch s: f16[8]", "the scale has the wrong dtype"},
-        Law{"AliasesKeepPlaceAndDtype", "flat: f16[12] alias w", "flat: f32[12] alias w", "is no alias of an earlier dense buffer"}),
+        Law{"AliasesKeepPlaceAndDtype", "flat: f16[12] alias w", "flat: f32[12] alias w",
+            "is no alias of an earlier dense buffer"}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
