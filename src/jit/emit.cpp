@@ -253,6 +253,9 @@ class FunctionEmitter {
   V zero(Type t) { return Constant::getNullValue(type(t)); }
 
   V reduce(Fn fn, V v, Type t) {
+    // The order of and / or does not matter: one test of a mask register.
+    if (t.elem == Elem::boolean && t.lanes > 1 && (fn == Fn::logical_and || fn == Fn::logical_or))
+      return intrinsic(fn == Fn::logical_and ? Intrinsic::vector_reduce_and : Intrinsic::vector_reduce_or, {v->getType()}, {v});
     while (t.lanes > 1) {
       const int half = t.lanes / 2;
       std::vector<int> low, high;

@@ -59,7 +59,8 @@ class MatmulEmitter {
   // Cycles per step of k for a tile: multiply-adds, loads, latency; and what starting and ending it costs.
   double cycles(int rows, int vectors, double k) const {
     const double sums = rows * vectors, pipes = k_.machine.fma_pipes;
-    const double step = std::max({sums / pipes, (rows + vectors) / 2.0, double(k_.machine.fma_latency)});
+    // Barely enough accumulators for the latency do not quite hide it.
+    const double step = std::max({sums / pipes, (rows + vectors) / 2.0, 1.15 * k_.machine.fma_latency});
     return step * k + 2.0 * sums + 12;
   }
   bool fits(int rows, int vectors, bool masks) const {
@@ -85,7 +86,7 @@ class MatmulEmitter {
         const double cost =
             std::ceil(double(vectors) / v) * (full * cycles(r, v, depth) + (rest > 0 ? cycles(rest, v, depth) + 4 : 0));
         // Less code is worth a little: a tile that leaves no remainder, or a smaller one.
-        if (cost < best_cost * 0.98) best = {r, v}, best_cost = cost;
+        if (cost < best_cost * 0.99) best = {r, v}, best_cost = cost;
       }
     }
     return best;

@@ -1,6 +1,7 @@
 // Code of one nest, by its plan (nest_plan.hpp): loops around vectors, each node once at its level, accumulators
 // carried by the loops that they do not depend on.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/match.hpp"
@@ -418,6 +419,7 @@ class NestEmitter {
     for (int u = 0; u < (plan.partial ? plan_.unroll : across ? lanes_.vectors : 1); ++u)
       sums.push_back(plan.partial || plan.from_identity ? identity_of(n_.stores[s], plan.partial || across)
                                                         : read_back(s, u));
+    if (passes_nan_over(s)) sums.push_back(b_.zero(b_.type(sums[0])));
   }
   void close(size_t s) {
     const StorePlan& plan = plan_.stores[s];
@@ -426,13 +428,25 @@ class NestEmitter {
     accumulators_[s].clear();
     here_ = plan.start - 1;
     if (plan.partial) {
+      const bool ordered = passes_nan_over(s);
+      const Value unordered = ordered ? sums.back() : Value{};
+      if (ordered) sums.pop_back();
+      auto join = [&](Value x, Value y) { return ordered ? extreme(w, x, y) : combine(w, x, y); };
       while (sums.size() > 1) {
         std::vector<Value> half;
-        for (size_t i = 0; i + 1 < sums.size(); i += 2) half.push_back(combine(w, sums[i], sums[i + 1]));
+        for (size_t i = 0; i + 1 < sums.size(); i += 2) half.push_back(join(sums[i], sums[i + 1]));
         if (sums.size() % 2) half.push_back(sums.back());
         sums = half;
       }
-      Value r = b_.reduce(b_.type(sums[0]).elem == Elem::boolean ? on_bool(*w.accumulate) : *w.accumulate, sums[0]);
+      Value r = sums[0];
+      if (ordered) {
+        while (b_.lanes(r) > 1)
+          r = extreme(w, b_.slice(r, 0, b_.lanes(r) / 2), b_.slice(r, b_.lanes(r) / 2, b_.lanes(r) / 2));
+        const Value any = b_.reduce(Fn::logical_or, b_.apply(Fn::isnan, {unordered}));
+        r = b_.select(any, b_.real(b_.type(r), std::nan("")), r);
+      } else {
+        r = b_.reduce(b_.type(r).elem == Elem::boolean ? on_bool(*w.accumulate) : *w.accumulate, r);
+      }
       if (!plan.from_identity) r = combine(w, r, read_back(s, 0));
       return write(s, 0, r);
     }
@@ -444,18 +458,47 @@ class NestEmitter {
     for (size_t s = 0; s < n_.stores.size(); ++s) {
       const Write& w = n_.stores[s];
       const StorePlan& plan = plan_.stores[s];
+      if (plan.start < depth() && w.accumulate) {
+        accumulate(s);
+        continue;
+      }
       for (int u = 0; u < lanes_.vectors; ++u) {
         Value v = operand(w.value, u, lanes());
         if (!w.accumulate) {
           write(s, u, v);
-        } else if (plan.start == depth()) {
-          write(s, u, combine(w, v, read_back(s, u)));
         } else {
-          if (plan.partial && lanes_.mask.valid()) v = b_.select(lanes_.mask, v, identity_of(w, true));
-          Value& sum = accumulators_[s][static_cast<size_t>(u)];
-          sum = combine(w, v, sum);
+          write(s, u, combine(w, v, read_back(s, u)));
         }
       }
+    }
+  }
+
+  // The largest (smallest) of many numbers: one instruction a vector that passes NaN over, and beside it a vector that
+  // becomes NaN where two values do not compare.
+  bool passes_nan_over(size_t s) const {
+    const Fn fn = *n_.stores[s].accumulate;
+    return plan_.stores[s].partial && (fn == Fn::max || fn == Fn::min) && is_real(k_.buffer(n_.stores[s].buffer).dtype);
+  }
+  Value extreme(const Write& w, Value x, Value sum) {
+    return *w.accumulate == Fn::max ? b_.max_ordered(x, sum) : b_.min_ordered(x, sum);
+  }
+
+  void accumulate(size_t s) {
+    const Write& w = n_.stores[s];
+    auto& sums = accumulators_[s];
+    std::vector<Value> values;
+    for (int u = 0; u < lanes_.vectors; ++u) {
+      values.push_back(operand(w.value, u, lanes()));
+      if (plan_.stores[s].partial && lanes_.mask.valid())
+        values.back() = b_.select(lanes_.mask, values.back(), identity_of(w, true));
+    }
+    const bool ordered = passes_nan_over(s);
+    for (size_t u = 0; u < values.size(); ++u)
+      sums[u] = ordered ? extreme(w, values[u], sums[u]) : combine(w, values[u], sums[u]);
+    for (size_t u = 0; ordered && u < values.size(); u += 2) {
+      const Value x = values[u], y = u + 1 < values.size() ? values[u + 1] : x;
+      const Value comparable = b_.apply(Fn::logical_or, {b_.lt(x, y), b_.ge(x, y)});  // one instruction
+      sums.back() = b_.select(comparable, sums.back(), b_.real(b_.type(x), std::nan("")));
     }
   }
 
