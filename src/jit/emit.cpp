@@ -513,9 +513,23 @@ class FunctionEmitter {
     }
   }
 
-  // Lanes below `count` (any i64) of a vector of n. Made once, right after the count, so that no loop makes it again.
-  V count_mask(V count, int n) {
-    V& mask = masks_[{count, n}];
+  // A vector narrower than a register is masked at the register's width: when LLVM 19 widens the mask itself, it takes
+  // bits from beyond the mask's byte.
+  int masked_width(DType d, int lanes) const {
+    const int least = target_.isa == Isa::avx512 ? static_cast<int>(16 / byte_size(d)) : 1;
+    return std::max(lanes, least);
+  }
+  V resized(V v, int from, int to) {
+    if (from == to) return v;
+    std::vector<int> indices;
+    for (int i = 0; i < to; ++i) indices.push_back(i < from ? i : PoisonMaskElem);
+    return b_.CreateShuffleVector(v, indices);
+  }
+
+  // Lanes below `count` (any i64) of the first n of a vector of `width`. Made once, right after the count, so that no
+  // loop makes it again.
+  V count_mask(V count, int n, int width) {
+    V& mask = masks_[{count, n * 1024 + width}];
     if (mask) return mask;
     const IRBuilderBase::InsertPointGuard guard(b_);
     if (auto* made = dyn_cast<Instruction>(count)) {
@@ -526,19 +540,19 @@ class FunctionEmitter {
     } else {
       b_.SetInsertPoint(&out_->getEntryBlock(), out_->getEntryBlock().getFirstInsertionPt());
     }
-    return mask = make_count_mask(count, n);
+    return mask = make_count_mask(count, n, width);
   }
-  V make_count_mask(V count, int n) {
+  V make_count_mask(V count, int n, int width) {
     const V zero64 = b_.getInt64(0), n64 = b_.getInt64(static_cast<uint64_t>(n));
     const V clamped = intrinsic(Intrinsic::smin, {b_.getInt64Ty()},
                                 {intrinsic(Intrinsic::smax, {b_.getInt64Ty()}, {count, zero64}), n64});
-    if (target_.isa == Isa::avx512 && n <= 32 && n > 1) {
+    if (target_.isa == Isa::avx512 && width <= 32 && width > 1) {
       const V ones = b_.CreateSub(b_.CreateShl(b_.getInt64(1), clamped), b_.getInt64(1));
-      return b_.CreateBitCast(b_.CreateTrunc(ones, b_.getIntNTy(static_cast<unsigned>(n))), wide(b_.getInt1Ty(), n));
+      return b_.CreateBitCast(b_.CreateTrunc(ones, b_.getIntNTy(static_cast<unsigned>(width))), wide(b_.getInt1Ty(), width));
     }
     std::vector<Constant*> lanes;
-    for (int i = 0; i < n; ++i) lanes.push_back(b_.getInt32(static_cast<uint32_t>(i)));
-    return b_.CreateICmpSGT(repeat(b_.CreateTrunc(clamped, b_.getInt32Ty()), n), ConstantVector::get(lanes));
+    for (int i = 0; i < width; ++i) lanes.push_back(b_.getInt32(static_cast<uint32_t>(i)));
+    return b_.CreateICmpSGT(repeat(b_.CreateTrunc(clamped, b_.getInt32Ty()), width), ConstantVector::get(lanes));
   }
 
   V load(V p, DType d, Type t, V count) {
@@ -546,7 +560,12 @@ class FunctionEmitter {
     if (!count) return widen(b_.CreateAlignedLoad(memory, p, align_of(d)), d, t);
     const V none = Constant::getNullValue(memory);
     const bool masked = t.lanes > 1 && (target_.isa == Isa::avx512 || (target_.isa == Isa::avx2 && byte_size(d) >= 4));
-    if (masked) return widen(b_.CreateMaskedLoad(memory, p, align_of(d), count_mask(count, t.lanes), none), d, t);
+    if (masked) {
+      const int width = masked_width(d, t.lanes);
+      llvm::Type* whole = wide(memory_type(d), width);
+      const V read = b_.CreateMaskedLoad(whole, p, align_of(d), count_mask(count, t.lanes, width), Constant::getNullValue(whole));
+      return widen(resized(read, width, t.lanes), d, t);
+    }
     // Without masked loads: all at once when the count allows it, else element by element.
     BasicBlock* before = b_.GetInsertBlock();
     BasicBlock* full = BasicBlock::Create(context_, "load.full", out_);
@@ -584,7 +603,8 @@ class FunctionEmitter {
     if (!count) {
       b_.CreateAlignedStore(memory, p, align_of(d));
     } else if (target_.isa == Isa::avx512 && t.lanes > 1) {
-      b_.CreateMaskedStore(memory, p, align_of(d), count_mask(count, t.lanes));
+      const int width = masked_width(d, t.lanes);
+      b_.CreateMaskedStore(resized(memory, t.lanes, width), p, align_of(d), count_mask(count, t.lanes, width));
     } else {
       store_by_halves(memory, p, d, t.lanes, count);
     }
