@@ -465,6 +465,7 @@ PolyId Normaliser::of(TermId id) {
       a.source = t.source;
       a.axes = t.axes;
       a.free = t.free;
+      a.predicate = t.dtype == DType::boolean;
       out = atom(std::move(a));
       break;
     case Kind::literal: {

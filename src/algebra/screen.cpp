@@ -239,7 +239,7 @@ Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed) : form_
         if (std::isfinite(want[i])) largest = std::max(largest, std::abs(want[i]));
       }
       // Four times what the input graph's own form is off by, or what rounding a sum of this length may cost.
-      const double terms = static_cast<double>(*std::max_element(extents_.begin(), extents_.end()));
+      const double terms = extents_.empty() ? 1 : static_cast<double>(*std::max_element(extents_.begin(), extents_.end()));
       e.exact.push_back(want);
       e.allowed.push_back(std::vector<double>(want.size(), std::max(4 * worst, std::sqrt(terms) * 0x1p-22 * largest)));
     }

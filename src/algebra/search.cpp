@@ -73,12 +73,30 @@ std::vector<Swap> path_of(const Values& values, const Choice& choice, const std:
   return path;
 }
 
+void reduced_labels(const Form& form, TermId id, std::set<uint32_t>& out, std::set<TermId>& seen) {
+  if (!seen.insert(id).second) return;
+  for (IndexId i : form.at(id).bound) out.insert(form.at(i).label);
+  for (TermId a : form.at(id).args) reduced_labels(form, a, out, seen);
+}
+
 std::vector<Alternative> search_region(const Program& program, const Step& step, const SearchOptions& options, SearchResult& result) {
   Form& form = *program.form;
   std::vector<Alternative> out;
   Alternative own;
   for (const Root& r : step.roots) own.roots.push_back({r.value, stabilise(form, r.term), r.axes});
   out.push_back(std::move(own));
+  // Equations under sums hold for sums of something.
+  std::set<uint32_t> labels;
+  std::set<TermId> seen;
+  for (const Root& r : step.roots) reduced_labels(form, r.term, labels, seen);
+  for (uint32_t l : labels) {
+    const sym::Expr e = form.label(l).extent;
+    const auto constant = form.syms().as_constant(e);
+    if (constant == 0) return out;
+    const std::string text = form.syms().print(e);
+    if (!constant && form.syms().bounds(e).lo <= 0 && std::find(result.nonempty.begin(), result.nonempty.end(), text) == result.nonempty.end())
+      result.nonempty.push_back(text);
+  }
   try {
     Normaliser normal(form);
     Values values(normal, options.max_values);

@@ -39,6 +39,8 @@ struct SearchResult {
   size_t screened_out = 0;    // found, but too inaccurate
   std::vector<std::string> screened;  // their summaries with the reason
   size_t regions = 0;
+  // Reduced extents that may be 0. Graphs other than [0] are for calls in which none of these is 0.
+  std::vector<std::string> nonempty;
   bool saturated = true;
   double seconds = 0;
 };

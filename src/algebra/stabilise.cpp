@@ -28,6 +28,7 @@ struct Pair {
   bool quot0 = false;  // num / den is 0 where den is 0
   Linear e;
   TermId plain;
+  Indices unless_empty;  // the value is 0 where one of these indices has no elements (num / den would be 0 / 0)
 
   bool scaled() const { return !e.empty() || den.valid() || !plain.valid(); }
 };
@@ -65,7 +66,21 @@ class Stabiliser {
 
   TermId fold(const Pair& p) {
     if (!p.den.valid()) return p.num;
-    return p.quot0 ? form_.map(Op::quot0, {p.num, p.den}) : div(p.num, p.den);
+    return p.quot0 ? form_.map(Op::quot0, {p.num, p.den}) : guarded(p, div(p.num, p.den));
+  }
+
+  TermId guarded(const Pair& p, TermId value) {
+    for (IndexId i : p.unless_empty) {
+      const TermId some = form_.map(Op::gt, {form_.extent_of(form_.extent(i), DType::i64), form_.literal(0, DType::i64)});
+      value = form_.map(Op::where, {some, value, lit(0, value)});
+    }
+    return value;
+  }
+
+  bool may_be_empty(IndexId i) const {
+    const sym::Expr e = form_.extent(i);
+    if (const auto c = form_.syms().as_constant(e)) return *c == 0;
+    return form_.syms().bounds(e).lo <= 0;
   }
 
   // (x - y) + y = x, for the differences that exponents are.
@@ -98,7 +113,7 @@ class Stabiliser {
     const TermId m = term(e, p.num);
     if (one(p.num)) {
       if (!p.den.valid()) return exp(m);
-      return form_.map(p.quot0 ? Op::quot0 : Op::div, {exp(m), p.den});
+      return p.quot0 ? form_.map(Op::quot0, {exp(m), p.den}) : guarded(p, form_.map(Op::div, {exp(m), p.den}));
     }
     const TermId u = form_.map(Op::unscale, {fold(p), m});
     if (!p.quot0) return u;
@@ -237,7 +252,7 @@ class Stabiliser {
         return quotient(untouched(lit(1, id)), args[0], false);
       case Op::add: return plus(args[0], args[1], Op::add);
       case Op::sub: return plus(args[0], args[1], Op::sub);
-      case Op::neg: return {form_.map(Op::neg, {args[0].num}), args[0].den, args[0].quot0, args[0].e, {}};
+      case Op::neg: return {form_.map(Op::neg, {args[0].num}), args[0].den, args[0].quot0, args[0].e, {}, args[0].unless_empty};
       case Op::abs:
       case Op::relu: return {form_.map(t.op, {fold(args[0])}), {}, false, args[0].e, {}};
       case Op::sqrt:
@@ -309,6 +324,7 @@ class Stabiliser {
     if (a.den.valid() && !(apart && a.quot0)) out.den = a.den;
     if (b.den.valid() && !(apart && b.quot0)) out.den = out.den.valid() ? mul(out.den, b.den) : b.den;
     out.quot0 = !apart && (a.quot0 || b.quot0);
+    out.unless_empty = unite(a.unless_empty, b.unless_empty);
     out.e = a.e;
     add_to(out.e, b.e);
     return out;
@@ -316,11 +332,11 @@ class Stabiliser {
 
   Pair quotient(const Pair& a, const Pair& b, bool quot0) {
     // A numerator's own 0-policy, or a denominator that is a quotient itself, stays a value.
-    const bool keep = !a.quot0 || quot0;
+    const bool keep = (!a.quot0 || quot0) && a.unless_empty.empty();
     Pair out;
     out.num = keep ? a.num : fold(a);
     out.den = fold(b);
-    if (b.den.valid() && !b.quot0 && !quot0) {
+    if (b.den.valid() && !b.quot0 && !quot0 && b.unless_empty.empty()) {
       out.num = mul(out.num, b.den);
       out.den = b.num;
     }
@@ -334,7 +350,8 @@ class Stabiliser {
   Pair plus(const Pair& a, const Pair& b, Op op) {
     if (form_.is_literal(b.num, 0) && !b.scaled()) return a;
     if (a.e == b.e) {
-      if (a.den == b.den && a.quot0 == b.quot0) return {form_.map(op, {a.num, b.num}), a.den, a.quot0, a.e, {}};
+      if (a.den == b.den && a.quot0 == b.quot0 && a.unless_empty == b.unless_empty)
+        return {form_.map(op, {a.num, b.num}), a.den, a.quot0, a.e, {}, a.unless_empty};
       return {form_.map(op, {fold(a), fold(b)}), {}, false, a.e, {}};
     }
     Linear shared, ea, eb;
@@ -354,7 +371,7 @@ class Stabiliser {
   Pair logarithm(Op op, const Pair& a) {
     const double scale = op == Op::log ? 1 : 1 / std::log(2.0);
     // A sum of exponentials is positive, so the logarithm of a quotient by it may be taken apart.
-    const bool apart = a.den.valid() && !a.quot0 && form_.at(a.den).kind == Kind::scaled_sum && form_.at(a.den).args.size() == 1;
+    const bool apart = a.den.valid() && !a.quot0 && a.unless_empty.empty() && form_.at(a.den).kind == Kind::scaled_sum && form_.at(a.den).args.size() == 1;
     Linear sum;
     if (apart) {
       if (!one(a.num)) add_to(sum, {{form_.map(op, {a.num}), 1}});
@@ -407,6 +424,10 @@ class Stabiliser {
     Pair out;
     out.den = p.den;
     out.quot0 = p.quot0;
+    out.unless_empty = p.unless_empty;
+    if (out.den.valid() && !out.quot0)
+      for (IndexId i : bound)
+        if (may_be_empty(i)) out.unless_empty = unite(out.unless_empty, {i});
     out.e = rest;
     if (carried.empty()) {
       const bool contraction = two && p.num == form_.map(Op::mul, {a.num, b.num});

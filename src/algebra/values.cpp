@@ -217,6 +217,14 @@ void Values::atomic(ClassId c, const Factor& f) {
     return;
   }
   Producer p;
+  if (a.dtype == DType::boolean && dtype != DType::boolean) {
+    p.op = Op::cast;
+    p.to = dtype;
+    p.args = {class_of(classes_[c].poly, DType::boolean)};
+    p.rule = "predicate as a number";
+    propose(c, p);
+    return;
+  }
   switch (a.kind) {
     case AtomKind::leaf:
       p.kind = Kind::leaf;
@@ -239,14 +247,6 @@ void Values::atomic(ClassId c, const Factor& f) {
       if (a.dtype == dtype) propose(c, p);
       return;
     case AtomKind::function: {
-      if (a.dtype == DType::boolean && dtype != DType::boolean) {
-        p.op = Op::cast;
-        p.to = dtype;
-        p.args = {class_of(classes_[c].poly, DType::boolean)};
-        p.rule = "predicate as a number";
-        propose(c, p);
-        return;
-      }
       p.op = a.op;
       p.to = a.op == Op::cast ? a.to : DType::f32;
       for (size_t k = 0; k < a.args.size(); ++k) p.args.push_back(class_of(a.args[k], a.arg_types[k]));
@@ -489,6 +489,19 @@ int Values::exp_depth(PolyId p) {
   return depth_[p] = depth;
 }
 
+bool Values::has_predicate(PolyId p) {
+  if (auto it = has_predicate_.find(p); it != has_predicate_.end()) return it->second;
+  bool yes = false;
+  const Poly poly = normal_.at(p);
+  for (const Monomial& m : poly)
+    for (const Factor& f : m.factors) {
+      const Atom a = normal_.at(f.atom);
+      yes = yes || a.predicate || a.dtype == DType::boolean || a.kind == AtomKind::mask || a.op == Op::where;
+      for (PolyId q : a.args) yes = yes || has_predicate(q);
+    }
+  return has_predicate_[p] = yes;
+}
+
 void Values::test(uint64_t seed, int draws) {
   int depth = 0;
   for (const ValueClass& v : classes_) depth = std::max(depth, exp_depth(v.poly));
@@ -564,7 +577,8 @@ void Values::test(uint64_t seed, int draws) {
   }
   std::map<std::tuple<uint64_t, Indices, DType>, ClassId> seen;
   for (size_t c = 0; c < classes_.size(); ++c) {
-    if (opaque[c] || done < draws) continue;
+    // A condition is one bit an element: equality on a few elements would say little, so there the normal form decides.
+    if (opaque[c] || done < draws || classes_[c].dtype == DType::boolean || has_predicate(classes_[c].poly)) continue;
     auto [it, fresh] = seen.emplace(std::tuple(keys[c], normal_.free(classes_[c].poly), classes_[c].dtype), static_cast<ClassId>(c));
     if (fresh) continue;
     joined_[c] = it->second;

@@ -78,6 +78,7 @@ class Values {
   PolyId one_atom(AtomId a) const;
   bool is_negative(const Monomial& m) const;
   int exp_depth(PolyId p);
+  bool has_predicate(PolyId p);
 
   Normaliser& normal_;
   Form& form_;
@@ -88,6 +89,7 @@ class Values {
   std::vector<ClassId> joined_;
   std::set<uint32_t> reduced_labels_;
   std::map<PolyId, int> depth_;
+  std::map<PolyId, bool> has_predicate_;
   size_t next_ = 0;
   bool saturated_ = false, disputed_ = false;
   size_t applications_ = 0, refused_ = 0;

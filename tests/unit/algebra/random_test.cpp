@@ -1,0 +1,93 @@
+// Random graphs over the whole table: whatever the search returns computes what the input computes.
+#include "support/random_graph.hpp"
+
+#include "algebra/search.hpp"
+#include "algebra/stabilise.hpp"
+#include "eval/bounds.hpp"
+#include "support.hpp"
+
+namespace cleave::algebra {
+namespace {
+
+using namespace cleave::testing;
+using graph::Graph;
+
+// Double results agree where the input graph's are finite: to double rounding, as far as the input's f32 bound says that
+// the result is no accident of cancellation.
+std::string disagreement(const Graph& input, const Graph& found, const std::vector<oracle::Tensor>& inputs) {
+  const auto want = oracle::evaluate_with_bounds(input, inputs);
+  std::map<std::string, oracle::Tensor> by_name;
+  const auto leaves = oracle::given_leaves(input);
+  for (size_t i = 0; i < leaves.size(); ++i) by_name.emplace(input.value(leaves[i]).name, inputs[i]);
+  const auto got = oracle::evaluate(found, by_name);
+  if (!want.ok()) return "";
+  if (!got.ok()) return render(got.errors(), nullptr);
+  for (size_t o = 0; o < want->size(); ++o) {
+    const auto &w = (*want)[o].value, &g = (*got)[o];
+    if (w.extents != g.extents || w.dtype != g.dtype) return "another type of output " + input.outputs()[o].name;
+    for (int64_t i = 0; i < w.elements(); ++i) {
+      const double bound = (*want)[o].bound[static_cast<size_t>(i)];
+      if (!std::isfinite(w.at(i)) || !std::isfinite(bound)) continue;
+      const double off = std::abs(w.at(i) - g.at(i));
+      if (!(off <= 1e-9 * std::abs(w.at(i)) + 4 * bound + 1e-300))
+        return fmt::format("output {} element {}: {} instead of {} (bound {})", input.outputs()[o].name, i, g.at(i), w.at(i), bound);
+    }
+  }
+  return "";
+}
+
+std::string fault(const Graph& g, uint64_t seed) {
+  const auto inputs = tensors_of(random_inputs(g, seed, seed % 3 == 0 ? Magnitude::tiny : Magnitude::unit));
+  const Graph x = graph::expand(g);
+  const auto r = search(x, {.keep = 6, .rounding_free = false});
+  if (!r.ok()) return render(r.errors(), nullptr);
+  if (r->graphs.empty()) return "no graphs";
+  for (size_t k = 0; k < r->graphs.size(); ++k)
+    if (const std::string why = disagreement(x, r->graphs[k].graph, inputs); !why.empty()) return fmt::format("graph {}: {}\n{}", k, why, print(r->graphs[k].graph));
+  return "";
+}
+
+TEST(RandomSearch, EveryGraphThatIsFoundComputesTheInputGraph) {
+  const char* count = std::getenv("CLEAVE_RANDOM_GRAPHS");
+  const uint64_t graphs = count ? std::strtoull(count, nullptr, 10) : 400;
+  size_t found = 0, faults = 0;
+  const auto ops = graph::all_ops();
+  for (uint64_t seed = 0; seed < graphs && faults < 5; ++seed) {
+    Choices choices(seed);
+    RandomGraphOptions options;
+    options.sixteen_bit = seed % 4 == 0;
+    options.dialect = false;
+    options.max_operators = 4 + static_cast<int>(seed % 12);
+    options.max_elements = 512;
+    options.must_have = ops[seed % ops.size()].op;
+    const Graph g = random_graph(choices, options);
+    std::string why;
+    try {
+      why = fault(g, seed);
+      const auto r = search(graph::expand(g), {.keep = 6, .rounding_free = false});
+      if (r.ok()) found += r->graphs.size();
+    } catch (const InternalError& e) {
+      why = e.what();
+    }
+    if (why.empty()) continue;
+    ++faults;
+    const Graph small = shrink(g, [&](const Graph& s) {
+      try {
+        return !fault(s, seed).empty();
+      } catch (const InternalError&) {
+        return true;
+      }
+    });
+    try {
+      why = fault(small, seed);
+    } catch (const InternalError& e) {
+      why = e.what();
+    }
+    ADD_FAILURE() << "seed " << seed << "\n" << print(small) << print(graph::expand(small)) << why;
+  }
+  fmt::print("{} graphs found\n", found);
+  EXPECT_GT(found, graphs);
+}
+
+}  // namespace
+}  // namespace cleave::algebra
