@@ -356,12 +356,43 @@ class Reader {
     };
     for (NodeId id : g_.node_ids())
       if (ordinary(id)) order.push_back(id.index);
+    // First at residual streams: one value crosses, a sum that is read several times (so it is stored anyway), and
+    // reductions lie behind it. Not where an extremum or an exponential reads it: scores belong to their softmax.
+    const auto uses = g_.use_counts();
+    std::vector<bool> splits(g_.value_count());
+    for (NodeId id : g_.node_ids())
+      for (ValueId v : g_.node(id).operands) {
+        const Op op = g_.node(id).op;
+        if (op == Op::amax || op == Op::amin || op == Op::exp || barrier_[id.index]) splits[v.index] = true;
+      }
     size_t begin = 0;
+    bool reduction = false;
+    for (size_t k = 0; order.size() > options_.max_region_nodes / 2 && k + 1 < order.size(); ++k) {
+      const Node& n = g_.node(NodeId(order[k]));
+      const Category category = info(n.op).category;
+      reduction = reduction || category == Category::contract || category == Category::reduce;
+      if (!reduction || k - begin < 5 || n.op != Op::add || uses[n.results[0].index] < 2 || splits[n.results[0].index]) continue;
+      const auto crossed = crossing(order[k], order[begin]);
+      if (crossed.size() != 1 || crossed[0] != n.results[0]) continue;
+      cuts.insert(crossed[0]);
+      begin = k + 1;
+      reduction = false;
+    }
+    begin = 0;
     while (order.size() - begin > options_.max_region_nodes) {
       size_t best = begin + options_.max_region_nodes - 1, width = ~size_t{0};
       for (size_t k = begin + options_.max_region_nodes / 3; k < begin + options_.max_region_nodes; ++k) {
         const size_t w = crossing(order[k], order[begin]).size();
         if (w <= width) width = w, best = k;
+      }
+      // A stream among the candidates has already been cut.
+      size_t stream = 0;
+      for (size_t k = begin; k < begin + options_.max_region_nodes; ++k)
+        for (ValueId v : g_.node(NodeId(order[k])).results)
+          if (cuts.contains(v)) stream = k + 1;
+      if (stream > begin) {
+        begin = stream;
+        continue;
       }
       for (ValueId v : crossing(order[best], order[begin])) cuts.insert(v);
       begin = best + 1;

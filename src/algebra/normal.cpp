@@ -559,7 +559,13 @@ PolyId Normaliser::map(const Term& t) {
     default: break;
   }
   if (t.op == Op::where && form_.is_literal(t.args[2], 0) && real) return mul(x[0], x[1]);
-  return function(t.op, t.dtype, t.op == Op::cast ? t.to : t.dtype, std::move(x), std::move(types));
+  Op op = t.op;
+  if (op == Op::gt || op == Op::ge) {
+    std::swap(x[0], x[1]);
+    op = op == Op::gt ? Op::lt : Op::le;
+  }
+  if (info(op).category == Category::elementwise && info(graph::scalar_fn(op)).has(kCommutative)) std::sort(x.begin(), x.end());
+  return function(op, t.dtype, op == Op::cast ? t.to : t.dtype, std::move(x), std::move(types));
 }
 
 std::string Normaliser::print(AtomId id) const {

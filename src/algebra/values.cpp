@@ -29,6 +29,7 @@ void Values::propose(ClassId c, Producer p) {
       return;
     }
   list.push_back(std::move(p));
+  ++producers_;
 }
 
 void Values::map(ClassId c, Op op, std::vector<ClassId> args, const char* rule) {
@@ -61,7 +62,7 @@ ClassId Values::add(TermId id) {
 
 void Values::saturate() {
   for (; next_ < classes_.size(); ++next_) {
-    if (classes_.size() > max_values_) return;
+    if (classes_.size() > max_values_ || producers_ > 10 * max_values_) return;
     take_apart(static_cast<ClassId>(next_));
   }
   saturated_ = true;
@@ -372,9 +373,10 @@ void Values::terms(ClassId c, const Poly& p) {
   if (dtype == DType::boolean || p.size() > 16) return;
   const uint32_t all = (1u << p.size()) - 1;
   for (uint32_t mask = 1; mask < all; mask += 2) {
+    const uint32_t other = all & ~mask;
+    if (p.size() > 7 && (mask & (mask - 1)) != 0 && (other & (other - 1)) != 0) continue;
     Poly a, b;
     for (size_t k = 0; k < p.size(); ++k) (mask >> k & 1 ? a : b).push_back(p[k]);
-    if (p.size() > 7 && a.size() > 1 && b.size() > 1) continue;
     if (p.size() > 2 && (!factorable(a, dtype) || !factorable(b, dtype))) continue;
     auto negative = [](const Poly& q) { return std::all_of(q.begin(), q.end(), [](const Monomial& m) { return m.coefficient.n < 0; }); };
     if (negative(a) && negative(b)) continue;

@@ -92,7 +92,7 @@ class Values {
   std::map<PolyId, bool> has_predicate_;
   size_t next_ = 0;
   bool saturated_ = false, disputed_ = false;
-  size_t applications_ = 0, refused_ = 0;
+  size_t applications_ = 0, refused_ = 0, producers_ = 0;
 };
 
 }  // namespace cleave::algebra

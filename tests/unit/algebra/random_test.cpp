@@ -48,8 +48,7 @@ std::string fault(const Graph& g, uint64_t seed) {
 }
 
 TEST(RandomSearch, EveryGraphThatIsFoundComputesTheInputGraph) {
-  const char* count = std::getenv("CLEAVE_RANDOM_GRAPHS");
-  const uint64_t graphs = count ? std::strtoull(count, nullptr, 10) : 400;
+  const uint64_t graphs = 500;
   size_t found = 0, faults = 0;
   const auto ops = graph::all_ops();
   for (uint64_t seed = 0; seed < graphs && faults < 5; ++seed) {
@@ -86,7 +85,7 @@ TEST(RandomSearch, EveryGraphThatIsFoundComputesTheInputGraph) {
     ADD_FAILURE() << "seed " << seed << "\n" << print(small) << print(graph::expand(small)) << why;
   }
   fmt::print("{} graphs found\n", found);
-  EXPECT_GT(found, graphs);
+  EXPECT_GT(found, graphs / 2);
 }
 
 }  // namespace

@@ -42,18 +42,3 @@ TEST(Search, EverySubgraphSaturatesWithinTheGateAndAllItsGraphsAreRight) {
 
 }  // namespace
 }  // namespace cleave::algebra
-namespace cleave::algebra {
-TEST(ZShow, Graphs) {
-  const char* want = std::getenv("SHOW");
-  if (!want) return;
-  for (const auto& s : test::subgraphs())
-    if (s.name == want) {
-      const auto r = search(s.graph);
-      int k = 0;
-      for (const Found& f : r->graphs) {
-        fmt::print("--- {} cost {} {}\n{}", k++, f.cost, f.summary, print(f.graph));
-        for (auto& d : f.derivation) fmt::print("   [{}] {} : {} -> {}\n", d.rule, d.value, d.before, d.after);
-      }
-    }
-}
-}
