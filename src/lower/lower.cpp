@@ -57,7 +57,11 @@ struct NodeCheck {
   }
   void statements(const std::vector<Statement>& body) {
     for (const Statement& s : body)
-      match(s.what, [&](const For& f) { statements(f.body); }, [&](const Nest& n) { nest(n); }, [](const Matmul&) {});
+      match(
+          s.what, [&](const For& f) { statements(f.body); }, [&](const Nest& n) { nest(n); },
+          [&](const Matmul& m) {
+            if (m.init == Matmul::Init::scaled && p.buffer(m.scale).panel > 0) fail("the scale of a product is dense");
+          });
   }
 };
 

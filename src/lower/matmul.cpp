@@ -136,6 +136,25 @@ class MatmulEmitter {
     b_.if_then(b_.lt(full, all), [&] { rows(full, shape_, b_.sub(all, full)); });
   }
 
+  // Weights that come from memory past few rows. The row blocks after the first find theirs in L1, so memory would rest
+  // meanwhile: block q fetches line q of each row of the next chunk, which lies behind this one when a panel is as wide
+  // as the tile.
+  void stream(MatmulTile& t, Value i) {
+    const Layout& l = k_.layout(m_.b.buffer);
+    const int64_t row_bytes = l.strides[static_cast<size_t>(m_.b.rows)] * byte_size(t.b_dtype);
+    if (most_rows_ < 2 || most_rows_ > 256 || l.bytes <= k_.machine.l2_bytes ||
+        k_.buffer(m_.b.buffer).place == Place::scratch || row_bytes <= 0)
+      return;
+    const bool whole = panel_ == int64_t{t.vectors} * lanes_;
+    if (most_rows_ > shape_.rows && whole) {
+      const int64_t lines = std::max<int64_t>(1, row_bytes / 64);
+      const Value q = b_.min(b_.div(i, b_.i64(shape_.rows)), b_.i64(lines - 1));
+      t.prefetch_next = b_.ptr_add(t.b, b_.add(b_.mul(t.k, b_.i64(row_bytes)), b_.mul(q, b_.i64(64))));
+      t.prefetch_next_bytes = static_cast<int>(std::max<int64_t>(64, row_bytes));
+    }
+    if (most_rows_ <= 32) t.prefetch_b_rows = static_cast<int>(std::clamp<int64_t>(6144 / row_bytes, 4, 32));
+  }
+
   // All row blocks of the columns from j on; `count`: how many of them there are, if not all.
   void rows(Value j, TileShape shape, Value count) {
     MatmulTile t = tile_;
@@ -162,12 +181,7 @@ class MatmulEmitter {
       one.a = b_.ptr_add(a, b_.mul(b_.mul(i, t.a_row_stride), b_.i64(byte_size(t.a_dtype))));
       one.c = b_.ptr_add(c, b_.mul(b_.mul(i, t.c_row_stride), b_.i64(byte_size(t.c_dtype))));
       if (scale_.valid()) one.scale = b_.element(scale_, i, sum_);
-      // Weights that stream from memory past few rows.
-      const int64_t row_bytes = k_.layout(m_.b.buffer).strides[static_cast<size_t>(m_.b.rows)] * b_bytes;
-      const bool streamed = most_rows_ >= 2 && most_rows_ <= 32 && k_.layout(m_.b.buffer).bytes > k_.machine.l2_bytes &&
-                            k_.buffer(m_.b.buffer).place != Place::scratch;
-      if (streamed && row_bytes > 0)
-        one.prefetch_b_rows = static_cast<int>(std::clamp<int64_t>(6144 / row_bytes, 4, 32));
+      stream(one, i);
       vec::emit_matmul_tile(b_, one);
     };
     const auto m = k_.pool.as_constant(rows_);

@@ -516,6 +516,8 @@ class NestEmitter {
 
 }  // namespace
 
-void lower_nest(Kernel& k, const tile::Nest& nest) { NestEmitter(k, nest).run(); }
+void lower_nest(Kernel& k, const tile::Nest& nest) {
+  if (!lower_transpose(k, nest)) NestEmitter(k, nest).run();
+}
 
 }  // namespace cleave::lower

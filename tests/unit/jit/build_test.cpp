@@ -138,6 +138,26 @@ TEST(Build, StridesTransposesAndPanels) {
       "nest (i < 30) { W[3*i + 1] = X[i//4] } nest (i < 30) { W[(3*i + 2) % 90] += X[i % 7] } } }");
 }
 
+TEST(Build, TransposingCopiesOfAllTypes) {
+  for (const char* d : {"f64", "f32", "f16", "bf16", "i64", "i32", "u8", "bool"})
+    for (const int64_t n : {8, 16, 33, 64}) {
+      compare(fmt::format(
+                  "tile t {{ input X: {0}[2, {1}, 37] argument 0 output Z: {0}[2, 37, {1}] argument 0 "
+                  "workspace P: {0}[2, 37, {1}] panel 32 kernel k {{ parallel h in 0..2 {{ nest (i < 37, j < {1}) {{ "
+                  "P[h, i, j] = X[h, j, i] }} }} }} kernel l {{ nest (h < 2, i < 37, j < {1}) {{ Z[h, i, j] = P[h, i, "
+                  "j] }} }} }}",
+                  d, n),
+              {.specials = 0.1});
+      compare(
+          fmt::format("tile t {{ input X: {0}[{1}, 3, 37] argument 0 output Z: {0}[37, {1}, 3] argument 0 "
+                      "output R: {0}[37, 5, {1}] argument 1 kernel k {{ nest (i < 37, c < 3, j < {1}) {{ Z[i, j, c] = "
+                      "X[j, c, i] }} "
+                      "nest (c < 2, j < {1}, i < 37) {{ R[36 - i, 2*c + 1, j] = X[j, c + 1, i] }} }} }}",
+                      d, n));
+      if (HasFatalFailure()) return;
+    }
+}
+
 TEST(Build, SequentialNestsRunInOrder) {
   compare(
       "tile t { input X: f32[50] argument 0 output Z: f32[51] argument 0 output R: f32[1] argument 1 kernel k { nest "
