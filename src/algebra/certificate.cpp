@@ -15,7 +15,7 @@ Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchO
   j["graph"] = graph.name();
   j["seed"] = options.seed;
   j["draws"] = options.draws;
-  j["assumptions"] = {{"fields", "towers of primes between 2^31 and 2^51, drawn anew for every draw"},
+  j["assumptions"] = {{"fields", "a tower of primes between 2^31 and 2^51, drawn by the seed"},
                       {"functions", "functions without algebra and maxima are random functions of their operands"},
                       {"exponents", "exponents and leaves are independent and random"},
                       {"predicates", "comparisons are random functions of the difference of their sides"}};

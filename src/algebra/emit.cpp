@@ -184,7 +184,12 @@ class Emitter {
       order.insert(order.end(), t.axes[a].begin(), t.axes[a].end());
     }
     if (!plain) v = b_.make(Op::reshape, {v}, {{"shape", shape_of(order)}});
-    else if (!ones.empty()) v = b_.make(Op::squeeze, {v}, {{"axes", ones}});
+    else if (!ones.empty()) {
+      // A region's result may have got these axes of extent 1 just before.
+      const graph::Node& n = b_.graph().producer(v);
+      const bool undo = n.op == Op::unsqueeze && graph::normalise_axes(n.attributes.get<std::vector<int64_t>>("axes"), t.axes.size()) == ones;
+      v = undo ? n.operands[0] : b_.make(Op::squeeze, {v}, {{"axes", ones}});
+    }
     return {convert(v, t.dtype), order};
   }
 

@@ -25,8 +25,8 @@ size_t Draw::size_of(const Indices& free) const {
 Print Draw::make(Indices free, bool all_levels) {
   Print p;
   const size_t n = size_of(free);
-  if (n > (size_t{1} << 22)) throw TooLarge{};
   work_ += n;
+  if (n > (size_t{1} << 22) || work_ > (size_t{1} << 27)) throw TooLarge{};
   p.free = std::move(free);
   p.levels.resize(static_cast<size_t>(tower_.height()));
   if (all_levels)

@@ -371,6 +371,7 @@ class Reader {
       const Node& n = g_.node(NodeId(order[k]));
       const Category category = info(n.op).category;
       reduction = reduction || category == Category::contract || category == Category::reduce;
+      if (k - begin > 4 * options_.max_region_nodes) begin = k;  // no stream here
       if (!reduction || k - begin < 5 || n.op != Op::add || uses[n.results[0].index] < 2 || splits[n.results[0].index]) continue;
       const auto crossed = crossing(order[k], order[begin]);
       if (crossed.size() != 1 || crossed[0] != n.results[0]) continue;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "algebra/field.hpp"
+#include "algebra/normal.hpp"
 #include "base/rng.hpp"
 
 namespace cleave::algebra {
@@ -20,6 +21,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 size_t FloatDraw::size_of(const Indices& free) const {
   size_t n = 1;
   for (IndexId i : free) n *= static_cast<size_t>(extent(i));
+  if (n > (size_t{1} << 22)) throw TooLarge{};
   return n;
 }
 
@@ -206,7 +208,7 @@ Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed) : form_
   size_t long_labels = reduced.size();
   int others = 0;
   for (uint32_t l = 0; l < form_.label_count(); ++l)
-    extents_.push_back(!reduced.contains(l) ? (++others <= 2 ? 2 : 1) : long_labels <= 1 ? 61 : long_labels <= 2 ? 23 : 7);
+    extents_.push_back(!reduced.contains(l) ? (++others <= 2 ? 2 : 1) : long_labels <= 1 ? 61 : long_labels <= 2 ? 23 : long_labels <= 4 ? 7 : long_labels <= 8 ? 3 : 2);
   cases_.push_back({"ordinary data", [seed](uint32_t s, auto c) { return normal_at(seed, s, c); }, false});
   cases_.push_back({"large data", [seed](uint32_t s, auto c) { return 12 * normal_at(seed + 1, s, c); }, false});
   cases_.push_back({"small data", [seed](uint32_t s, auto c) { return 1e-3 * normal_at(seed + 2, s, c); }, false});

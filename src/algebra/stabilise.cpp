@@ -408,13 +408,22 @@ class Stabiliser {
   }
 
   // Sum over `bound` of a * b, where an invalid `b.num` stands for no second factor.
-  Pair sum(TermId id, const Indices& bound, const Pair& a, const Pair& b, TermId spelled) {
+  Pair sum(TermId id, const Indices& bound, Pair a, Pair b, TermId spelled) {
     const bool two = b.num.valid();
+    // A denominator that is summed over stays with its own operand, so that a contraction remains one.
+    for (Pair* x : {&a, &b}) {
+      if (!x->den.valid() || disjoint(form_.free(x->den), bound)) continue;
+      x->num = fold(*x);
+      x->den = {};
+      x->quot0 = false;
+      x->unless_empty.clear();
+    }
     Pair p = two ? product(a, b) : a;
     if (p.den.valid() && !disjoint(form_.free(p.den), bound)) {
       p.num = fold(p);
       p.den = {};
       p.quot0 = false;
+      p.unless_empty.clear();
     }
     Linear carried, rest;
     for (const auto& [t, c] : p.e) {

@@ -523,9 +523,9 @@ void Values::test(uint64_t seed, int draws) {
     for (const Monomial& m : normal_.at(v.poly))
       for (const Factor& f : m.factors)
         if (!f.power.integer()) rooted.insert(f.atom);
+  const Tower tower(std::min(6, depth + 1), seed);
   int done = 0, rejected = 0;
   for (int attempt = 0; rejected < 300 && done < draws; ++attempt) {
-    const Tower tower(std::min(6, depth + 1), mix(seed, static_cast<uint64_t>(attempt)));
     std::vector<int64_t> extents;
     for (uint32_t l = 0; l < form_.label_count(); ++l)
       extents.push_back(!reduced_labels_.contains(l) && copies[l] <= 1 ? 1 : 3 + 2 * ((l + static_cast<uint32_t>(attempt)) % 2));

@@ -204,6 +204,31 @@ TEST(Search, ALargeGraphIsCutIntoRegions) {
   EXPECT_GE(r.graphs.size(), 2u);
 }
 
+// Graphs that blow up in one way each: the search ends soon and still returns the input.
+TEST(Search, HostileGraphsEndSoonAndReturnTheInput) {
+  std::vector<std::string> bodies;
+  std::string wide = "  S0 = X\n", deep = "  S0 = X\n", powers = "  S0 = X\n", outer = "  S0 = X\n", sums, masks = "  S0 = X\n";
+  for (int k = 0; k < 40; ++k) {
+    wide += fmt::format("  S{1} = add(S{0}, mul(X, {1}.37))\n  T{1} = square(S{1})\n", k, k + 1);
+    deep += fmt::format("  S{1} = exp(mul(S{0}, 0.125))\n", k, k + 1);
+    powers += fmt::format("  S{1} = mul(S{0}, add(S{0}, {1}))\n", k, k + 1);
+    outer += fmt::format("  S{1} = contract(\"a b, b c -> a c\", S{0}, Y)\n", k, k + 1);
+    masks += fmt::format("  S{1} = where(lt(S{0}, {1}), exp(S{0}), max(S{0}, Y))\n", k, k + 1);
+  }
+  std::string product = "mul(X, Y)";
+  for (int k = 0; k < 24; ++k) product = fmt::format("mul({}, sigmoid(add(X, {})))", product, k);
+  bodies = {wide + "  output Z = T40", deep + "  output Z = S40", powers + "  output Z = S40", outer + "  output Z = S40", masks + "  output Z = S40",
+            "  output Z = sum(" + product + ", axes=[1])"};
+  for (const std::string& body : bodies) {
+    const Graph g = parsed("graph g {\n  input X: f32[4, 4]\n  input Y: f32[4, 4]\n" + body + "\n}");
+    const auto r = search(g);
+    ASSERT_TRUE(r.ok());
+    EXPECT_GE(r->graphs.size(), 1u);
+    EXPECT_LT(r->seconds, 20) << body;
+    fmt::print("hostile: values {} applications {} graphs {} saturated {} {:.2f} s\n", r->values, r->applications, r->graphs.size(), r->saturated, r->seconds);
+  }
+}
+
 // Whether the search would call two outputs of a graph one value.
 bool called_equal(const std::string& body) {
   const Graph g = parsed("graph g {\n  input A: f32[4, 4]\n  input B: f32[4, 4]\n  input C: f32[4, 4]\n" + body + "\n}");

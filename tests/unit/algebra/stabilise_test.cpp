@@ -163,6 +163,24 @@ TEST(Stabilise, AttentionCompositesWithLogSumExpAndGroupedHeads) {
   }
 }
 
+TEST(Stabilise, AProjectionOfAllHeadsStaysAContraction) {
+  const auto g = parsed(R"(graph g {
+  dim S in 1..100
+  dim L in 1..100
+  input Q: f32[3, S, 4]
+  input K: f32[3, L, 4]
+  input V: f32[3, L, 5]
+  input W: f32[3, 5, 6]
+  P = softmax(contract("h s d, h l d -> h s l", Q, K), axis=2)
+  output Y = contract("h s e, h e n -> s n", contract("h s l, h l e -> h s e", P, V), W)
+})");
+  const auto s = stabilise(g);
+  EXPECT_EQ(count(s, Op::contract), 2u) << print(s);
+  EXPECT_EQ(count(s, Op::sum), 0u);
+  EXPECT_EQ(count(s, Op::scaled_reduce), 1u);
+  expect_same(g, s, {{"S", 5}, {"L", 7}});
+}
+
 TEST(Stabilise, SumsAndQuotientsOfExponentialsAgree) {
   const auto g = parsed(R"(graph g {
   input X: f32[5, 7]
