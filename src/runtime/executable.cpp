@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/timing.hpp"
+
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -66,6 +68,7 @@ Diagnostics Executable::run(const CleaveCall& call, Executor& executor, const Ru
   std::vector<Buffer> scratch(scratch_bytes_ > 0 ? static_cast<size_t>(executor.workers()) : 0);
   for (const Launch& launch : launches_) {
     const int64_t tasks = launch.count ? launch.count(call.extents) : launch.tasks;
+    const double begin = options.launch_seconds ? thread_cpu_seconds() : 0;
     executor.for_each(tasks, [&](int64_t task, int worker) {
       void* mine = nullptr;
       if (launch.scratch_bytes > 0) {
@@ -85,6 +88,7 @@ Diagnostics Executable::run(const CleaveCall& call, Executor& executor, const Ru
       const FlushDenormals mode(options.flush_denormals);
       launch.kernel(&call, task, mine);
     });
+    if (options.launch_seconds) options.launch_seconds->push_back(thread_cpu_seconds() - begin);
   }
   std::lock_guard lock(scratch_->mutex);
   for (Buffer& buffer : scratch)

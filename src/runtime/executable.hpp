@@ -31,6 +31,8 @@ struct RunOptions {
   // Flush denormal results to zero and read denormal operands as zero while kernels run (the caller's mode comes back
   // afterwards). Off: as IEEE 754 says, several times slower where denormals occur.
   bool flush_denormals = true;
+  // Receives the calling thread's CPU seconds in each launch.
+  std::vector<double>* launch_seconds = nullptr;
 };
 
 class Executable {

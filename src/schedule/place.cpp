@@ -300,7 +300,8 @@ class Placer {
   void add_axes(NestBuilder& nest, const std::vector<Expr>& indices, const itgraph::TensorMap& map, std::unordered_map<Expr, Expr>& by) {
     for (Expr s : indices) {
       if (by.count(s)) continue;
-      by[s] = syms_.add(map.of(s).offset, nest.axis(syms_.symbol_name(s), map.size(s), map.most(s)));
+      const std::string name = syms_.symbol_name(s);  // taking the size may add symbols and move the names
+      by[s] = syms_.add(map.of(s).offset, nest.axis(name, map.size(s), map.most(s)));
     }
   }
 

@@ -1,0 +1,397 @@
+// The `cleave` command: verbs, options, exit codes. docs/cli.md is the reference.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <new>
+
+#include "cli/terminal.hpp"
+#include "driver/artefact.hpp"
+#include "driver/doctor.hpp"
+#include "driver/execute.hpp"
+#include "driver/pipeline.hpp"
+#include "driver/report.hpp"
+#include "driver/show.hpp"
+#include "frontend/file.hpp"
+#include "jit/calibrate.hpp"
+
+namespace cleave::cli {
+namespace {
+
+// What the options of all verbs are parsed into.
+struct Arguments {
+  std::string input;
+  std::vector<std::string> dims, disabled, inputs, against;
+  std::string target = "cpu", budget = "60s", color = "auto", stage, cache_dir, machine, stop_after, dump_after, dump_dir = "cleave-dump", output, outputs, split, trace,
+              export_to, suite;
+  uint64_t seed = 1;
+  int threads = 0, jobs = 1, graph = -1, candidate = 0, top = 8;
+  double rtol = 0, atol = 0, require_speedup = 0;
+  bool json = false, quiet = false, verbose = false, no_cache = false, deterministic = false, list = false, check = false, unfused = false, measure = false,
+       operators = false;
+};
+
+std::string default_cache() {
+  const char* xdg = std::getenv("XDG_CACHE_HOME");
+  if (xdg && *xdg) return std::string(xdg) + "/cleave";
+  const char* home = std::getenv("HOME");
+  return home && *home ? std::string(home) + "/.cache/cleave" : "";
+}
+
+// Examples come first in every help text.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::map<std::string, std::string> examples;
+  std::string make_description(const CLI::App* app) const override {
+    const auto it = examples.find(app->get_name());
+    const std::string example = it == examples.end() ? "" : "Example:\n" + it->second + "\n";
+    return example + CLI::Formatter::make_description(app);
+  }
+};
+
+class Command {
+ public:
+  Command(int argc, char** argv) : argc_(argc), argv_(argv) {
+    for (int i = 0; i < argc; ++i) command_ += (i ? " " : "") + std::string(i ? argv[i] : "cleave");
+  }
+
+  int run() {
+    declare();
+    try {
+      app_.parse(argc_, argv_);
+    } catch (const CLI::ParseError& e) {
+      if (e.get_exit_code() == 0) return app_.exit(e);  // help, version
+      std::fprintf(stderr, "%s", painted(fmt::format("error[CLV7002]: {}\n  hint: `cleave {}-h` shows the options\n", e.what(), verb_name()), use_color(color())).c_str());
+      return 2;
+    }
+    catch_interrupts();
+    try {
+      return verbs_.at(app_.get_subcommands().at(0)->get_name())();
+    } catch (const InternalError& e) {
+      return internal(e.what());
+    } catch (const std::bad_alloc&) {
+      return internal("out of memory");
+    } catch (const std::exception& e) {
+      return internal(e.what());
+    }
+  }
+
+ private:
+  std::string verb_name() const {
+    const auto chosen = app_.get_subcommands();
+    return chosen.empty() ? "" : chosen[0]->get_name() + " ";
+  }
+  Color color() const { return a_.color == "always" ? Color::always : a_.color == "never" ? Color::never : Color::automatic; }
+
+  int internal(const std::string& message) {
+    const std::string folder = write_bundle(command_, message, {a_.input});
+    std::fprintf(stderr, "%s", fmt::format("cleave: internal error: {}\n", message).c_str());
+    if (!folder.empty()) std::fprintf(stderr, "  a reproduction bundle lies in %s\n", folder.c_str());
+    return 1;
+  }
+
+  int fail(const Diagnostics& errors, const SourceText& source) {
+    const SourceText* where = source.name.empty() ? nullptr : &source;
+    std::fprintf(stderr, "%s", painted(render(errors, where), use_color(color())).c_str());
+    if (a_.json) std::fputs(driver::errors_json(errors, where).c_str(), stdout);
+    const int code = exit_code(errors);
+    if (code == 1) {
+      const std::string folder = write_bundle(command_, render(errors, where), {a_.input});
+      if (!folder.empty()) std::fprintf(stderr, "  a reproduction bundle lies in %s\n", folder.c_str());
+    }
+    return code;
+  }
+
+  int not_yet(const std::string& what) { return fail({diagnose(Code::not_available, what)}, {}); }
+
+  CLI::App* verb(const char* name, const char* doc, const char* example, std::function<int()> run) {
+    CLI::App* sub = app_.add_subcommand(name, doc);
+    formatter_->examples[name] = fmt::format("  {}\n", example);
+    sub->formatter(formatter_);
+    sub->add_flag("--json", a_.json, "print one JSON object with a \"schema\"");
+    sub->add_flag("-q,--quiet", a_.quiet, "no progress");
+    sub->add_flag("-v,--verbose", a_.verbose, "say what goes on, and how long each pass took");
+    sub->add_option("--color", a_.color, "colours in messages")->check(CLI::IsMember({"auto", "always", "never"}))->type_name("auto|always|never");
+    verbs_[name] = std::move(run);
+    return sub;
+  }
+  void takes_input(CLI::App* sub, const char* what) { sub->add_option("INPUT", a_.input, what)->required(); }
+  void takes_machine(CLI::App* sub) {
+    sub->add_option("--target", a_.target, "what to make code for (cpu)")->envname("CLEAVE_TARGET");
+    sub->add_option("--threads", a_.threads, "threads to run on (default: all that this process may use)")->check(CLI::Range(1, 1024))->envname("CLEAVE_THREADS");
+    sub->add_option("--machine", a_.machine, "a machine description to use instead of measuring this one");
+    sub->add_option("--cache-dir", a_.cache_dir, "where measurements of this machine are kept")->envname("CLEAVE_CACHE_DIR");
+    sub->add_flag("--no-cache", a_.no_cache, "keep nothing, use nothing that was kept");
+    sub->add_option("--seed", a_.seed, "of random data and of the search")->envname("CLEAVE_SEED");
+  }
+  void takes_pipeline(CLI::App* sub) {
+    takes_machine(sub);
+    sub->add_option("--dim", a_.dims, "extent of a dimension: S=128, or L=1..8192@4096 (a range and the extent to compile for)")->type_name("NAME=N");
+    sub->add_option("--jobs", a_.jobs, "compilations at a time")->check(CLI::Range(1, 1024));
+    sub->add_option("--topk", a_.top, "candidates kept of each graph, and tried in a round")->check(CLI::Range(1, 4096));
+    sub->add_option("--split", a_.split, "an index whose reductions may be split");
+    sub->add_option("--disable", a_.disabled, "a pass to leave out (`cleave passes`)");
+    sub->add_option("--stop-after", a_.stop_after, "the last pass to run");
+    sub->add_option("--dump-after", a_.dump_after, "write the stage after this pass (or `all`)");
+    sub->add_option("--dump-dir", a_.dump_dir, "where dumps go");
+    sub->add_option("--trace", a_.trace, "write a Chrome trace of the passes");
+  }
+  void takes_tolerance(CLI::App* sub) {
+    sub->add_option("--rtol", a_.rtol, "relative error that is accepted beyond the derived bound")->check(CLI::NonNegativeNumber);
+    sub->add_option("--atol", a_.atol, "absolute error that is accepted beyond the derived bound")->check(CLI::NonNegativeNumber);
+  }
+
+  void declare() {
+    app_.name("cleave");
+    app_.description("Optimises tensor programs: finds equal graphs, schedules them into fused kernels, compiles, verifies and measures them.");
+    formatter_->examples["cleave"] = "  cleave optimize examples/attention.graph --budget 60s -o out/attention\n";
+    app_.formatter(formatter_);
+    app_.set_version_flag("--version", fmt::format("cleave {}", driver::version()));
+    app_.require_subcommand(1);
+
+    CLI::App* s = verb("optimize", "Import, search, schedule, compile, verify, measure and package.", "cleave optimize model.onnx --dim S=128 --budget 60s -o out/model",
+                       [this] { return optimize(); });
+    takes_input(s, "a .graph text, an ONNX model, or - for standard input");
+    takes_pipeline(s);
+    takes_tolerance(s);
+    s->add_option("--budget", a_.budget, "60s, 5m, 500c (candidates) or none");
+    s->add_flag("--deterministic", a_.deterministic, "take the cost model's choice, verified but not timed");
+    s->add_option("-o,--output", a_.output, "write the artefact folder");
+    s->add_option("--require-speedup", a_.require_speedup, "exit with 5 below this speedup");
+
+    s = verb("search", "The algebraic phase alone: equal graphs, with derivations.", "cleave search examples/attention.graph --list", [this] { return search(); });
+    takes_input(s, "a .graph text, an ONNX model, or -");
+    takes_pipeline(s);
+    s->add_flag("--list", a_.list, "with the steps that lead to each graph");
+    s->add_option("--export", a_.export_to, "write the graphs in another format (not available yet)");
+    s->add_option("--suite", a_.suite, "a file of many graphs (not available yet)");
+
+    s = verb("schedule", "The scheduling phase alone: candidates with predicted times.", "cleave schedule examples/attention.graph --graph 0 --topk 16",
+             [this] { return schedule(); });
+    takes_input(s, "a .graph text, an ONNX model, or -");
+    takes_pipeline(s);
+    s->add_option("--graph", a_.graph, "only this equal graph");
+
+    s = verb("show", "Any stage of a program as text; every text is valid input again.", "cleave show examples/attention.graph --stage tile", [this] { return show(); });
+    s->add_option("INPUT", a_.input, "a .graph, .onnx, .itg or .tile file, an artefact folder, or -");
+    takes_pipeline(s);
+    std::string stages;
+    for (const auto& [name, doc] : driver::show_stages()) stages += (stages.empty() ? "" : "|") + name;
+    s->add_option("--stage", a_.stage, "graph: the graph; stabilised: an equal graph; itgraph: the schedule; tile: the tile program; vec, llvm, asm: the code")->type_name(stages);
+    s->add_option("--candidate", a_.candidate, "which candidate, best predicted first");
+    s->add_option("--graph", a_.graph, "which equal graph (stabilised)");
+    s->add_flag("--unfused", a_.unfused, "the unfused schedule");
+    s->add_flag("--operators", a_.operators, "list the operators of the graph language");
+
+    s = verb("run", "Run an artefact, a tile program or a graph once.", "cleave run out/attention --inputs q.npy k.npy v.npy --outputs results", [this] { return run_once(); });
+    takes_input(s, "an artefact folder, a .tile, .graph or .onnx file, or -");
+    takes_pipeline(s);
+    takes_tolerance(s);
+    s->add_option("--inputs", a_.inputs, ".npy files in the order of the inputs (default: seeded random data)")->expected(1, 4096);
+    s->add_option("--outputs", a_.outputs, "a folder for .npy files of the outputs");
+    s->add_flag("--check", a_.check, "compare with the float64 evaluator");
+    s->add_flag("--unfused", a_.unfused, "the unfused schedule");
+
+    s = verb("bench", "Time a program against its unfused schedule, in interleaved pairs.", "cleave bench out/attention --threads 1", [this] { return bench(); });
+    takes_input(s, "an artefact folder, a .graph or .onnx file, or -");
+    takes_pipeline(s);
+    s->add_option("--inputs", a_.inputs, ".npy files in the order of the inputs")->expected(1, 4096);
+    s->add_option("--against", a_.against, "unfused (eager, torch-compile and onnxruntime are not available yet)")->delimiter(',');
+    s->add_option("--suite", a_.suite, "a file of many graphs (not available yet)");
+
+    s = verb("check", "Verify an equivalence certificate again.", "cleave check out/attention/certificate.json", [this] { return not_yet("checking a certificate"); });
+    takes_input(s, "a certificate");
+
+    verb("passes", "The passes of the pipeline, in order.", "cleave passes", [this] { return passes(); });
+
+    s = verb("targets", "What code can be made for.", "cleave targets --measure", [this] { return targets(); });
+    takes_machine(s);
+    s->add_flag("--measure", a_.measure, "measure this machine and print its description");
+    s->add_option("-o,--output", a_.output, "write the description to a file");
+
+    s = verb("doctor", "Is everything here that optimising needs?", "cleave doctor", [this] { return doctor(); });
+    takes_machine(s);
+
+    for (const auto& [name, doc, example] : {std::tuple{"explain", "The path taken, step by step.", "cleave explain out/attention --step 3"},
+                                             std::tuple{"leir", "Programs in the loop-equation IR.", "cleave leir check program.leir"},
+                                             std::tuple{"db", "The tuning database.", "cleave db list"}}) {
+      s = verb(name, fmt::format("{} (Not available yet.)", doc).c_str(), example, [this, what = std::string(name)] { return not_yet(fmt::format("`cleave {}`", what)); });
+      s->allow_extras();
+    }
+  }
+
+  Result<driver::Options> options() {
+    driver::Options o;
+    for (const std::string& d : a_.dims)
+      if (Diagnostics bad = driver::parse_dim(d, o.dims); !bad.empty()) return bad;
+    TRY_ASSIGN(o.budget, driver::parse_budget(a_.budget));
+    if (a_.target != "cpu") return diagnose(Code::missing_target, fmt::format("the target `{}`", a_.target));
+    if (!a_.split.empty()) return diagnose(Code::not_available, "splitting an index (--split)");
+    for (const std::string& p : a_.disabled) {
+      const driver::Pass* pass = driver::find_pass(p);
+      if (!pass || !pass->optional) return diagnose(Code::bad_option, "--disable " + p, pass ? "cannot be left out" : "is no pass (`cleave passes` lists them)");
+    }
+    for (const std::string& p : {a_.stop_after, a_.dump_after})
+      if (!p.empty() && p != "all" && !driver::find_pass(p)) return diagnose(Code::bad_option, p, "is no pass (`cleave passes` lists them)");
+    o.target = a_.target;
+    o.machine_file = a_.machine;
+    if (!a_.no_cache) o.cache_dir = a_.cache_dir.empty() ? default_cache() : a_.cache_dir;
+    o.threads = a_.threads > 0 ? a_.threads : usable_cores();
+    o.jobs = a_.jobs;
+    o.seed = a_.seed;
+    o.deterministic = a_.deterministic;
+    o.top = static_cast<size_t>(a_.top);
+    o.split = a_.split;
+    o.tolerance = {a_.rtol, a_.atol};
+    o.disabled = a_.disabled;
+    o.stop_after = a_.stop_after;
+    o.dump_after = a_.dump_after;
+    o.dump_dir = a_.dump_dir;
+    o.output = a_.output;
+    o.command = command_;
+    o.interrupted = interrupted;
+    if (a_.verbose) o.log = [](const std::string& line) { std::fprintf(stderr, "cleave: %s\n", line.c_str()); };
+    return o;
+  }
+
+  // Runs the pipeline up to `last` and hands the compilation over.
+  int compiled(const std::string& last, const std::function<int(driver::Compilation&)>& then) {
+    auto o = options();
+    if (!o) return fail(o.errors(), {});
+    driver::Compilation c;
+    c.options = std::move(*o);
+    c.path = a_.input;
+    Diagnostics bad;
+    {
+      ProgressLines lines(a_.quiet || a_.json);
+      c.options.progress = [&](const tune::Progress& p) { lines.show(p); };
+      bad = driver::run_passes(c, last);
+    }
+    if (!bad.empty()) return fail(bad, c.source);
+    if (a_.verbose) std::fprintf(stderr, "%s", driver::times_text(c).c_str());
+    if (!a_.trace.empty()) {
+      const std::string text = driver::trace_json(c);
+      if (bad = write_bytes(a_.trace, std::as_bytes(std::span(text))); !bad.empty()) return fail(bad, {});
+    }
+    return then(c);
+  }
+
+  int print(const std::string& text) {
+    std::fputs(text.c_str(), stdout);
+    return std::fflush(stdout) == 0 ? 0 : 3;
+  }
+
+  // After --stop-after: the text of the last stage that was reached.
+  int stopped(const driver::Compilation& c) {
+    const driver::Pass* pass = driver::find_pass(c.options.stop_after);
+    if (!a_.json) {
+      std::fprintf(stderr, "cleave: stopped after `%s`\n", pass->name);
+      for (const auto& [name, text] : pass->dump(c)) print(fmt::format("# {}\n{}", name, text));
+      return 0;
+    }
+    return print(std::string(pass->name) == "search" ? driver::search_json(c) : std::string(pass->name) == "schedule" ? driver::schedule_json(c) : "{\"schema\": \"cleave.stopped/1\"}\n");
+  }
+
+  int optimize() {
+    return compiled("", [this](driver::Compilation& c) {
+      if (!c.outcome) return stopped(c);
+      print(a_.json ? driver::result_json(c) : driver::result_text(c));
+      if (c.outcome->stop == tune::Stop::interrupted) return 130;
+      if (a_.require_speedup > 0 && !(c.outcome->speedup >= a_.require_speedup))
+        return fail({diagnose(Code::no_speedup, fmt::format("{:.3f}", c.outcome->speedup), a_.require_speedup)}, {});
+      return 0;
+    });
+  }
+  int search() {
+    if (!a_.export_to.empty()) return not_yet("exporting found graphs (--export)");
+    if (!a_.suite.empty()) return not_yet("searching a suite (--suite)");
+    return compiled("search", [this](driver::Compilation& c) { return print(a_.json ? driver::search_json(c) : driver::search_text(c, a_.list)); });
+  }
+  int schedule() {
+    return compiled("schedule", [this](driver::Compilation& c) {
+      if (a_.graph >= 0) {
+        if (static_cast<size_t>(a_.graph) >= c.equal.size())
+          return fail({diagnose(Code::bad_option, fmt::format("--graph {}", a_.graph), fmt::format("there are {} equal graphs", c.equal.size()))}, {});
+        std::erase_if(c.proposals, [&](const tune::Proposal& p) { return p.graph != a_.graph; });
+      }
+      return print(a_.json ? driver::schedule_json(c) : driver::schedule_text(c));
+    });
+  }
+  int show() {
+    if (a_.operators) return print(driver::operators_text());
+    if (a_.input.empty()) return fail({diagnose(Code::bad_option, "INPUT", "is missing")}, {});
+    auto o = options();
+    if (!o) return fail(o.errors(), {});
+    SourceText source;
+    auto text = driver::show({std::move(*o), a_.input, a_.stage, a_.candidate, a_.graph, a_.unfused}, source);
+    return text ? print(*text) : fail(text.errors(), source);
+  }
+  int run_once() {
+    auto o = options();
+    if (!o) return fail(o.errors(), {});
+    SourceText source;
+    const auto r = driver::run_program({std::move(*o), a_.input, a_.inputs, a_.outputs, a_.check, a_.unfused}, source);
+    if (!r) return fail(r.errors(), source);
+    return print(a_.json ? driver::run_json(*r) : driver::run_text(*r));
+  }
+  int bench() {
+    if (!a_.suite.empty()) return not_yet("benchmarking a suite (--suite)");
+    for (const std::string& peer : a_.against)
+      if (peer != "unfused") return not_yet(fmt::format("benchmarking against `{}`", peer));
+    auto o = options();
+    if (!o) return fail(o.errors(), {});
+    SourceText source;
+    const auto r = driver::bench_program({std::move(*o), a_.input, a_.inputs, "", false, false}, source);
+    if (!r) return fail(r.errors(), source);
+    return print(a_.json ? driver::bench_json(*r) : driver::bench_text(*r));
+  }
+  int passes() {
+    std::string out;
+    if (a_.json) return print(driver::passes_json());
+    for (const driver::Pass& p : driver::pipeline())
+      out += fmt::format("{:<10} {} -> {}{}\n           {}\n", p.name, p.in, p.out, p.optional ? "   (can be left out)" : "", p.doc);
+    return print(out);
+  }
+  int targets() {
+    auto o = options();
+    if (!o) return fail(o.errors(), {});
+    Machine m = host_machine();
+    if (a_.measure) {
+      auto measured = jit::measured_host();
+      if (!measured) return fail(measured.errors(), {});
+      m = std::move(*measured);
+    }
+    if (!a_.output.empty()) {
+      const std::string text = cleave::print(m);
+      if (Diagnostics bad = write_bytes(a_.output, std::as_bytes(std::span(text))); !bad.empty()) return fail(bad, {});
+    }
+    if (a_.json) return print(driver::targets_json(m));
+    return print(a_.measure ? cleave::print(m) : fmt::format("cpu   {} ({}, {} cores)\ncuda  not available yet\n", m.name, name(m.isa), m.cores));
+  }
+  int doctor() {
+    auto o = options();
+    if (!o) return fail(o.errors(), {});
+    const std::vector<driver::Finding> findings = driver::examine(*o);
+    bool ok = true;
+    std::string out;
+    for (const driver::Finding& f : findings) {
+      ok = ok && f.ok;
+      out += fmt::format("{} {:<15} {}\n", f.ok ? "ok  " : "FAIL", f.what, f.detail);
+    }
+    print(a_.json ? driver::doctor_json(findings) : out);
+    return ok ? 0 : 6;
+  }
+
+  int argc_;
+  char** argv_;
+  std::string command_;
+  CLI::App app_;
+  std::shared_ptr<HelpFormatter> formatter_ = std::make_shared<HelpFormatter>();
+  std::map<std::string, std::function<int()>> verbs_;
+  Arguments a_;
+};
+
+}  // namespace
+}  // namespace cleave::cli
+
+int main(int argc, char** argv) { return cleave::cli::Command(argc, argv).run(); }

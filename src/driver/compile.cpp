@@ -1,0 +1,89 @@
+#include "driver/compile.hpp"
+
+#include <algorithm>
+
+#include "driver/options.hpp"
+
+namespace cleave::driver {
+
+namespace {
+
+// Views of the program's arguments; positions that it does not use may be missing at the end.
+std::vector<jit::TensorView> views(const std::vector<lower::Argument>& arguments, std::span<void* const> data) {
+  std::vector<jit::TensorView> out;
+  for (size_t i = 0; i < arguments.size(); ++i) out.push_back({data[i], arguments[i].dtype, arguments[i].shape, {}});
+  return out;
+}
+
+Diagnostics too_few(const char* what, size_t has, size_t given) {
+  return {diagnose(Code::bad_call, fmt::format("{} {} were given, the program has {}", given, what, has))};
+}
+
+}  // namespace
+
+Diagnostics CompiledProgram::run(const tune::Call& call, const jit::RunOptions& options) {
+  const lower::Lowered& l = built_.lowered();
+  if (call.inputs.size() < l.inputs.size()) return too_few("inputs", l.inputs.size(), call.inputs.size());
+  if (call.outputs.size() < l.outputs.size()) return too_few("outputs", l.outputs.size(), call.outputs.size());
+  if (call.scalars.size() < static_cast<size_t>(l.scalars)) return too_few("scalars", static_cast<size_t>(l.scalars), call.scalars.size());
+  std::vector<void*> inputs;
+  for (const void* p : call.inputs) inputs.push_back(const_cast<void*>(p));
+  return built_.run(views(l.inputs, inputs), std::span(call.scalars).first(static_cast<size_t>(l.scalars)), views(l.outputs, call.outputs),
+                    constants_, options);
+}
+
+Diagnostics CompiledProgram::run(const tune::Call& call, Executor& executor) {
+  jit::RunOptions o;
+  o.executor = &executor;
+  o.workspace = workspace_.data();
+  return run(call, o);
+}
+
+std::vector<double> CompiledProgram::kernel_seconds(const tune::Call& call) {
+  std::vector<double> best;
+  for (int round = 0; round < 5; ++round) {
+    std::vector<double> seconds;
+    jit::RunOptions o;
+    o.workspace = workspace_.data();
+    o.machine.launch_seconds = &seconds;
+    if (!run(call, o).empty()) return {};
+    if (best.empty()) best = seconds;
+    for (size_t i = 0; i < best.size(); ++i) best[i] = std::min(best[i], seconds[i]);
+  }
+  return best;
+}
+
+std::vector<std::string> CompiledProgram::kernel_names() const {
+  std::vector<std::string> out;
+  for (const lower::Launch& l : built_.lowered().launches)
+    if (!l.once) out.push_back(l.function);
+  return out;
+}
+
+jit::BuildOptions build_options(const Machine& machine) {
+  jit::BuildOptions o;
+  o.machine = machine;
+  return o;
+}
+
+std::string code_key(const Machine& machine) {
+  return fmt::format("cleave {}|{}|{} {} {}", version(), jit::cache_key(build_options(machine).code), name(machine.isa), machine.vector_bytes,
+                     machine.vector_registers);
+}
+
+Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program& program, std::span<const tune::Array> constants,
+                                                 const Machine& machine, std::vector<uint8_t> object) {
+  auto out = std::make_shared<CompiledProgram>();
+  TRY_ASSIGN(out->built_, jit::build(program, build_options(machine), std::move(object)));
+  const lower::Lowered& l = out->built_.lowered();
+  if (constants.size() < l.constants.size()) return too_few("constants", l.constants.size(), constants.size());
+  std::vector<void*> data;
+  for (const tune::Array& a : constants) data.push_back(const_cast<void*>(a.data.data()));
+  if (!l.constants.empty() || l.packed_bytes > 0) {
+    TRY_ASSIGN(out->constants_, out->built_.bind_constants(views(l.constants, data)));
+  }
+  out->workspace_ = runtime::Buffer(std::max<int64_t>(64, out->built_.workspace_bytes()));
+  return out;
+}
+
+}  // namespace cleave::driver

@@ -1,0 +1,42 @@
+// A tile program as machine code in this process, with its constants bound.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "jit/build.hpp"
+#include "machine/machine.hpp"
+#include "tune/problem.hpp"
+
+namespace cleave::driver {
+
+class CompiledProgram : public tune::Runnable {
+ public:
+  Diagnostics run(const tune::Call& call, Executor& executor) override;
+  std::vector<double> kernel_seconds(const tune::Call& call) override;
+
+  const jit::Built& built() const { return built_; }
+  std::vector<std::string> kernel_names() const;  // of those that run at each call
+
+ private:
+  friend Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program&, std::span<const tune::Array>, const Machine&, std::vector<uint8_t>);
+  Diagnostics run(const tune::Call& call, const jit::RunOptions& options);
+
+  jit::Built built_;
+  std::shared_ptr<const jit::Constants> constants_;
+  runtime::Buffer workspace_;
+};
+
+// Compiles (or loads `object`, compiled earlier from the same program for the same target), binds the constants, which
+// must outlive the result, and packs them.
+Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program& program, std::span<const tune::Array> constants,
+                                                 const Machine& machine, std::vector<uint8_t> object = {});
+
+// Code for this processor with the register tiles and vector widths of `machine`.
+jit::BuildOptions build_options(const Machine& machine);
+// What object code depends on besides the program: compiler, LLVM, target. Never the number of threads.
+std::string code_key(const Machine& machine);
+
+}  // namespace cleave::driver

@@ -1,0 +1,287 @@
+#include "driver/execute.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/rng.hpp"
+#include "driver/artefact.hpp"
+#include "driver/compile.hpp"
+#include "driver/sha256.hpp"
+#include "frontend/npy.hpp"
+#include "runtime/timing.hpp"
+
+namespace cleave::driver {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Something that can be run, with its data.
+struct Loaded {
+  std::string name, schedule;
+  std::vector<tune::Array> inputs, constants, outputs;
+  std::vector<double> scalars;
+  std::shared_ptr<CompiledProgram> program, unfused;
+  std::unique_ptr<tune::Problem> problem;  // when the graph is known; holds inputs and constants then
+  bool from_object = false, random_constants = false;
+  std::string object_note;
+  double flops = 0;
+  std::vector<std::string> notes;
+
+  std::vector<tune::Array>& data_inputs() { return problem ? problem->inputs : inputs; }
+};
+
+tune::Array array_of(const tile::Program& p, tile::BufferId id) {
+  std::vector<int64_t> extents;
+  for (sym::Expr e : p.buffer(id).shape) extents.push_back(p.syms->as_constant(e).value_or(0));
+  return tune::make_array(p.buffer(id).name, p.buffer(id).dtype, extents);
+}
+
+// The buffers of one place by argument; positions that the program does not use stay empty.
+Result<std::vector<tune::Array>> arguments_of(const tile::Program& p, tile::Place place) {
+  std::vector<tune::Array> out;
+  double bytes = 0;
+  for (tile::BufferId id : p.buffers_in(place)) {
+    const tile::Buffer& b = p.buffer(id);
+    if (b.argument < 0 || b.alias_of.valid()) continue;
+    if (b.argument > 4096) return diagnose(Code::invalid_tile, b.name, "its argument number is too large");
+    double n = static_cast<double>(byte_size(b.dtype));
+    for (sym::Expr e : b.shape) n *= static_cast<double>(p.syms->as_constant(e).value_or(0));
+    bytes += n;
+    if (!(bytes <= static_cast<double>(tune::kMaxDataBytes))) return diagnose(Code::data_too_large, static_cast<int64_t>(std::min(bytes, 9e18)), tune::kMaxDataBytes);
+    const auto at = static_cast<size_t>(b.argument);
+    while (at >= out.size()) out.push_back(tune::make_array("", DType::f32, {0}));
+    out[at] = array_of(p, id);
+  }
+  return out;
+}
+
+void fill_random(std::vector<tune::Array>& arrays, Rng& rng) {
+  for (tune::Array& a : arrays) {
+    if (!is_real(a.dtype)) continue;  // zeros are the only integers that are valid positions everywhere
+    auto* at = a.data.bytes();
+    for (int64_t i = 0; i < a.elements(); ++i, at += byte_size(a.dtype)) store_real(a.dtype, at, round_to(a.dtype, rng.normal()));
+  }
+}
+
+Diagnostics read_inputs(const std::vector<std::string>& files, std::vector<tune::Array>& inputs) {
+  if (files.size() != inputs.size())
+    return {diagnose(Code::wrong_input, fmt::format("{}", fmt::join(files, " ")), fmt::format("{} files are given, the program has {} inputs", files.size(), inputs.size()))};
+  for (size_t i = 0; i < files.size(); ++i) {
+    auto array = read_npy(files[i]);
+    if (!array) return array.errors();
+    tune::Array& to = inputs[i];
+    if (array->dtype != to.dtype)
+      return {diagnose(Code::wrong_input, to.name, fmt::format("`{}` has the dtype {}, {} is needed", files[i], name(array->dtype), name(to.dtype)))};
+    if (array->shape != to.extents)
+      return {diagnose(Code::wrong_input, to.name, fmt::format("`{}` has the shape [{}], [{}] is needed", files[i], fmt::join(array->shape, ", "), fmt::join(to.extents, ", ")))};
+    std::copy(array->bytes.begin(), array->bytes.end(), to.data.as<std::byte>());
+  }
+  return {};
+}
+
+Diagnostics set_problem(Loaded& out, const graph::Graph& data_graph, const graph::Graph& expanded, uint64_t seed) {
+  auto data = tune::random_data(data_graph, seed);
+  if (!data) return data.errors();
+  out.problem = std::make_unique<tune::Problem>(tune::Problem{expanded, std::move(data->inputs), std::move(data->scalars), std::move(data->constants)});
+  for (const graph::Output& o : expanded.outputs()) out.outputs.push_back(tune::make_array(o.name, expanded.type(o.value).dtype, expanded.extents(o.value)));
+  return {};
+}
+
+Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unfused) {
+  Loaded out;
+  TRY_ASSIGN(Input in, read_input(request.path, source));
+  out.name = in.name();
+  switch (in.format) {
+    case Format::artefact: {
+      TRY_ASSIGN(Artefact a, load_artefact(request.path));
+      out.name = a.name;
+      if (Diagnostics bad = set_problem(out, a.input, graph::expand(a.input), request.options.seed); !bad.empty()) return bad;
+      if (request.unfused || with_unfused) {
+        if (!a.unfused) return diagnose(Code::bad_artefact, request.path, "baseline/unfused.tile is missing or unreadable");
+        TRY_ASSIGN(out.unfused, compile(*a.unfused, out.problem->constants, a.machine));
+      }
+      out.object_note = a.object_note;
+      TRY_ASSIGN(out.program, compile(a.program, out.problem->constants, a.machine, a.object));
+      out.from_object = !a.object.empty();
+      out.schedule = fmt::format("{} kernels", out.program->kernel_names().size());
+      break;
+    }
+    case Format::tile: {
+      TRY_ASSIGN(out.inputs, arguments_of(*in.tile, tile::Place::input));
+      TRY_ASSIGN(out.constants, arguments_of(*in.tile, tile::Place::constant));
+      TRY_ASSIGN(out.outputs, arguments_of(*in.tile, tile::Place::output));
+      Rng rng(request.options.seed);
+      fill_random(out.inputs, rng);
+      fill_random(out.constants, rng);
+      TRY_ASSIGN(const std::vector<tune::Array> scalars, arguments_of(*in.tile, tile::Place::scalar));
+      for (size_t i = 0; i < scalars.size(); ++i) out.scalars.push_back(rng.normal());
+      out.random_constants = !out.constants.empty();
+      TRY_ASSIGN(const Machine machine, machine_for(request.options));
+      TRY_ASSIGN(out.program, compile(*in.tile, out.constants, machine));
+      out.schedule = fmt::format("{} kernels", out.program->kernel_names().size());
+      break;
+    }
+    case Format::itgraph:
+      return diagnose(Code::not_available, "running an itGraph as it is (its tile program runs: `cleave show --stage tile`)");
+    case Format::graph:
+    case Format::onnx: {
+      Compilation c;
+      c.options = request.options;
+      c.path = request.path;
+      // Standard input was read above and cannot be read again.
+      c.input = std::move(in);
+      c.source = source;
+      if (Diagnostics bad = run_passes(c, "schedule", "bind"); !bad.empty()) return bad;
+      if (Diagnostics bad = set_problem(out, *c.bound, *c.expanded, request.options.seed); !bad.empty()) return bad;
+      const schedule::Candidate& chosen = chosen_candidate(c, request.unfused ? -1 : 0);
+      TRY_ASSIGN(out.program, compile(chosen.program, out.problem->constants, c.machine));
+      if (with_unfused) {
+        TRY_ASSIGN(out.unfused, compile(c.unfused->program, out.problem->constants, c.machine));
+      }
+      for (const schedule::KernelEstimate& k : c.unfused->kernels) out.flops += k.flops;
+      out.schedule = chosen.summary;
+      out.notes = c.notes;
+      if (!request.unfused) out.notes.push_back("the schedule is the cost model's choice; `cleave optimize` measures");
+      break;
+    }
+  }
+  if (request.unfused && out.unfused) out.program = out.unfused;
+  if (out.problem) out.scalars = out.problem->scalars;
+  if (!request.inputs.empty())
+    if (Diagnostics bad = read_inputs(request.inputs, out.data_inputs()); !bad.empty()) return bad;
+  return out;
+}
+
+std::unique_ptr<Executor> executor_for(int threads) {
+  if (threads > 1) return std::make_unique<ThreadPool>(threads);
+  return std::make_unique<SerialExecutor>();
+}
+
+tune::Call call_of(Loaded& loaded, std::vector<tune::Array>& outputs) {
+  tune::Call c;
+  for (const tune::Array& a : loaded.data_inputs()) c.inputs.push_back(a.data.data());
+  c.scalars = loaded.scalars;
+  for (tune::Array& a : outputs) c.outputs.push_back(a.data.data());
+  return c;
+}
+
+OutputSummary summarise(const tune::Array& a) {
+  OutputSummary s{a.name, name(a.dtype), a.extents, INFINITY, -INFINITY, 0, 0, ""};
+  int64_t finite = 0;
+  const oracle::Tensor t = tune::tensor_of(a);
+  for (int64_t i = 0; i < t.elements(); ++i) {
+    const double v = t.at(i);
+    if (!std::isfinite(v)) {
+      ++s.not_finite;
+      continue;
+    }
+    ++finite;
+    s.lowest = std::min(s.lowest, v);
+    s.highest = std::max(s.highest, v);
+    s.mean += v;
+  }
+  if (finite > 0) s.mean /= static_cast<double>(finite);
+  else s.lowest = s.highest = NAN;
+  s.sha256 = sha256_hex(std::span(a.data.as<std::byte>(), static_cast<size_t>(a.bytes())));
+  return s;
+}
+
+}  // namespace
+
+Result<RunReport> run_program(const RunRequest& request, SourceText& source) {
+  TRY_ASSIGN(Loaded loaded, load(request, source, false));
+  RunReport out;
+  out.name = loaded.name;
+  out.schedule = loaded.schedule;
+  out.random_inputs = request.inputs.empty() && !loaded.data_inputs().empty();
+  out.random_constants = loaded.random_constants;
+  out.from_object = loaded.from_object;
+  out.object_note = loaded.object_note;
+  out.notes = loaded.notes;
+  const auto executor = executor_for(request.options.threads);
+  const double begin = runtime::wall_seconds();
+  if (Diagnostics bad = loaded.program->run(call_of(loaded, loaded.outputs), *executor); !bad.empty()) return bad;
+  out.seconds = runtime::wall_seconds() - begin;
+  for (const tune::Array& a : loaded.outputs) out.outputs.push_back(summarise(a));
+
+  if (request.check) {
+    if (!loaded.problem) return diagnose(Code::bad_option, "--check", "a tile program alone does not say what it should compute");
+    tune::ReferenceOptions ro;
+    ro.seed = request.options.seed;
+    TRY_ASSIGN(const tune::Reference reference, tune::make_reference(*loaded.problem, ro));
+    tune::Results results(loaded.problem->graph);
+    tune::Call call = call_of(loaded, loaded.outputs);
+    call.outputs = results.addresses();
+    if (Diagnostics bad = loaded.program->run(call, *executor); !bad.empty()) return bad;
+    out.verdict = tune::judge(reference, results, nullptr, request.options.tolerance);
+    if (!out.verdict->ok) return diagnose(Code::wrong_result, loaded.schedule, out.verdict->text);
+  }
+  if (!request.outputs.empty()) {
+    std::error_code error;
+    fs::create_directories(request.outputs, error);
+    if (error) return diagnose(Code::file_unwritable, request.outputs, error.message());
+    for (const tune::Array& a : loaded.outputs) {
+      std::string file = a.name;
+      std::replace_if(file.begin(), file.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-' && c != '.'; }, '_');
+      const std::string path = (fs::path(request.outputs) / (file + ".npy")).string();
+      NpyArray array{a.dtype, a.extents, {}};
+      array.bytes.assign(a.data.as<std::byte>(), a.data.as<std::byte>() + a.bytes());
+      if (Diagnostics bad = write_npy(path, array); !bad.empty()) return bad;
+      out.files.push_back(path);
+    }
+  }
+  return out;
+}
+
+Result<BenchReport> bench_program(const RunRequest& request, SourceText& source) {
+  TRY_ASSIGN(Loaded loaded, load(request, source, true));
+  if (!loaded.unfused) return diagnose(Code::not_available, "benchmarking a tile program without its graph");
+  BenchReport out;
+  out.name = loaded.name;
+  out.threads = request.options.threads;
+  out.flops = loaded.flops;
+  const auto executor = executor_for(request.options.threads);
+  const tune::Call call = call_of(loaded, loaded.outputs);
+  if (Diagnostics bad = loaded.program->run(call, *executor); !bad.empty()) return bad;
+  if (Diagnostics bad = loaded.unfused->run(call, *executor); !bad.empty()) return bad;
+  runtime::CompareOptions o;
+  o.wall = request.options.threads > 1;
+  out.comparison = runtime::compare([&] { (void)loaded.program->run(call, *executor); }, [&] { (void)loaded.unfused->run(call, *executor); }, o);
+  const std::vector<std::string> names = loaded.program->kernel_names();
+  const std::vector<double> seconds = loaded.program->kernel_seconds(call);
+  for (size_t i = 0; i < std::min(names.size(), seconds.size()); ++i) out.kernels.emplace_back(names[i], seconds[i]);
+  return out;
+}
+
+std::string run_text(const RunReport& r) {
+  std::string out = fmt::format("{}: {}, {:.3f} ms\n", r.name, r.schedule, 1e3 * r.seconds);
+  for (const OutputSummary& s : r.outputs)
+    out += fmt::format("  {}: {}[{}]  lowest {:.6g}  highest {:.6g}  mean {:.6g}  not finite {}  sha256 {}\n", s.name, s.dtype, fmt::join(s.shape, ", "), s.lowest,
+                       s.highest, s.mean, s.not_finite, s.sha256.substr(0, 16));
+  if (r.verdict)
+    out += fmt::format("  checked against float64: {} elements, error {:.2e} of the largest magnitude, bound {:.2e}\n", r.verdict->elements, r.verdict->max_rel, r.verdict->bound);
+  for (const std::string& f : r.files) out += fmt::format("  written: {}\n", f);
+  if (r.random_inputs) out += "  note: inputs are seeded random numbers (give some with --inputs)\n";
+  if (r.random_constants) out += "  note: constants are seeded random numbers: a tile program does not have their values\n";
+  if (r.from_object) out += "  note: object code was loaded, nothing was compiled\n";
+  if (!r.object_note.empty()) out += fmt::format("  note: compiled again, the object code was not used: {}\n", r.object_note);
+  for (const std::string& n : r.notes) out += fmt::format("  note: {}\n", n);
+  return out;
+}
+
+std::string bench_text(const BenchReport& r) {
+  const runtime::Comparison& c = r.comparison;
+  const auto peak = [&](double seconds) {
+    return r.flops > 0 && c.peak_gflops > 0 ? fmt::format("  {:.0f} % of peak", 100 * r.flops / seconds / (1e9 * c.peak_gflops * r.threads)) : std::string();
+  };
+  std::string out = fmt::format("{}: {} threads, {} pairs\n", r.name, r.threads, c.pairs);
+  out += fmt::format("  unfused  {:>10.3f} ms{}\n  program  {:>10.3f} ms{}\n", 1e3 * c.seconds_b, peak(c.seconds_b), 1e3 * c.seconds_a, peak(c.seconds_a));
+  out += fmt::format("  speedup  {:.3f}x (95 %: {:.3f} to {:.3f}; the same against itself: {:.3f} to {:.3f})\n", c.ratio, c.interval.low, c.interval.high, c.control.low,
+                     c.control.high);
+  for (const auto& [name, seconds] : r.kernels) out += fmt::format("    {:<24} {:>10.3f} ms\n", name, 1e3 * seconds);
+  return out;
+}
+
+}  // namespace cleave::driver

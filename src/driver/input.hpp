@@ -1,0 +1,33 @@
+// What a file holds: a graph, an ONNX model, an itGraph, a tile program, or an artefact folder.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/diagnostic.hpp"
+#include "graph/graph.hpp"
+#include "itgraph/itgraph.hpp"
+#include "tile/tile.hpp"
+
+namespace cleave::driver {
+
+enum class Format { graph, onnx, itgraph, tile, artefact };
+const char* name(Format format);
+
+struct Input {
+  Format format = Format::graph;
+  std::string path;    // as given; "-" is standard input
+  SourceText source;   // of texts
+  std::optional<graph::Graph> graph;  // graph, onnx
+  std::optional<itgraph::Program> it;
+  std::optional<tile::Program> tile;
+  std::string name() const;  // "attention" of examples/attention.graph; the program's own name for standard input
+};
+
+// `source` receives the text, also when it is wrong (errors point into it).
+Result<Input> read_input(const std::string& path, SourceText& source);
+
+// Reads file("...") constants of a graph text, relative to `folder` and staying inside it.
+graph::LoadConstant constant_loader(const std::string& folder);
+
+}  // namespace cleave::driver

@@ -1,0 +1,139 @@
+// Writes the artefact folder.
+#include <filesystem>
+
+#include "driver/artefact.hpp"
+#include "driver/compile.hpp"
+#include "driver/report.hpp"
+#include "driver/sha256.hpp"
+#include "frontend/file.hpp"
+#include "frontend/npy.hpp"
+
+namespace cleave::driver {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+class Writer {
+ public:
+  explicit Writer(fs::path folder) : folder_(std::move(folder)) {}
+
+  void write(const std::string& name, std::span<const std::byte> bytes, bool hash = true) {
+    if (!errors_.empty()) return;
+    const fs::path path = folder_ / name;
+    std::error_code error;
+    fs::create_directories(path.parent_path(), error);
+    if (error) {
+      errors_ = {diagnose(Code::file_unwritable, path.parent_path().string(), error.message())};
+      return;
+    }
+    errors_ = write_bytes(path.string(), bytes);
+    if (hash) hashes_.emplace_back(name, sha256_hex(bytes));
+  }
+  void write(const std::string& name, const std::string& text) { write(name, std::as_bytes(std::span(text))); }
+
+  const Diagnostics& errors() const { return errors_; }
+  const std::vector<std::pair<std::string, std::string>>& hashes() const { return hashes_; }
+
+ private:
+  fs::path folder_;
+  Diagnostics errors_;
+  std::vector<std::pair<std::string, std::string>> hashes_;
+};
+
+// The graph with its stored constants in files beside it; they are written once for all graphs.
+graph::Graph with_constant_files(const graph::Graph& g, Writer* writer) {
+  int next = 0;
+  return graph::rewrite(g, [&](graph::Builder& b, graph::NodeId id, std::span<const graph::ValueId>) -> std::optional<std::vector<graph::ValueId>> {
+    const graph::Node& n = g.node(id);
+    if (n.op != graph::Op::constant) return std::nullopt;
+    auto data = n.attributes.get<graph::ConstantData>("data");
+    const graph::Type& type = g.type(n.results[0]);
+    const int number = next++;
+    if (data.kind == graph::ConstantData::Kind::bytes) {
+      data.path = fmt::format("constants/{}.npy", number);
+      const bool in_file = static_cast<int64_t>(data.bytes->size()) / byte_size(type.dtype) > graph::PrintOptions{}.inline_elements;
+      if (writer && in_file)
+        writer->write("graph/" + data.path, format_npy({type.dtype, g.extents(n.results[0]), *data.bytes}));
+    }
+    return std::vector<graph::ValueId>{b.constant(n.attributes.get<std::string>("name"), type.dtype, type.shape, std::move(data))};
+  });
+}
+
+std::string quoted(const std::string& word) {
+  std::string out = "'";
+  for (char ch : word) out += ch == '\'' ? std::string("'\\''") : std::string(1, ch);
+  return out + "'";
+}
+
+std::string repro_script(const Compilation& c) {
+  std::string budget = "none";
+  if (c.options.budget.candidates < std::numeric_limits<int64_t>::max()) budget = fmt::format("{}c", c.options.budget.candidates);
+  else if (std::isfinite(c.options.budget.seconds)) budget = fmt::format("{}s", c.options.budget.seconds);
+  return fmt::format(
+      "#!/bin/sh\n"
+      "# Runs this optimisation again, from the graph that lies here. It was called as:\n"
+      "#   {}\n"
+      "cd \"$(dirname \"$0\")\" && exec \"${{CLEAVE:-cleave}}\" optimize graph/input.graph --target {} --threads {} --seed {} --budget {}{}{} \"$@\"\n",
+      c.options.command, c.options.target, c.options.threads, c.options.seed, budget, c.options.deterministic ? " --deterministic" : "",
+      c.options.split.empty() ? "" : " --split " + quoted(c.options.split));
+}
+
+// Replaces an earlier artefact as a whole; anything else that is in the way stays.
+Diagnostics move_into_place(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  if (fs::exists(to, error)) {
+    const bool replaceable = fs::is_directory(to, error) && (fs::is_empty(to, error) || fs::exists(to / "manifest.json", error));
+    if (!replaceable) return {diagnose(Code::file_unwritable, to.string(), "it is there and is no artefact folder")};
+    fs::remove_all(to, error);
+    if (error) return {diagnose(Code::file_unwritable, to.string(), error.message())};
+  }
+  fs::rename(from, to, error);
+  if (error) return {diagnose(Code::file_unwritable, to.string(), error.message())};
+  return {};
+}
+
+}  // namespace
+
+Diagnostics package_result(Compilation& c) {
+  if (c.options.output.empty()) return {};
+  const tune::Outcome& o = *c.outcome;
+  fs::path target = fs::path(c.options.output).lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();
+  const fs::path partial = target.string() + ".partial";
+  std::error_code error;
+  fs::remove_all(partial, error);
+  Writer w(partial);
+
+  const std::string name = c.input.name();
+  w.write("graph/input.graph", graph::print(with_constant_files(*c.bound, &w)));
+  const graph::Graph& best = o.chosen < 0 ? *c.expanded : c.equal.at(static_cast<size_t>(o.trials[static_cast<size_t>(o.chosen)].graph)).graph;
+  // Equal graphs have the leaves of the input graph, so its constants are those that lie there already.
+  w.write("graph/best.graph", graph::print(with_constant_files(best, nullptr)));
+  w.write("schedule.itg", itgraph::print(o.candidate.it));
+  w.write("kernels/program.tile", tile::print(o.candidate.program));
+  w.write("baseline/unfused.tile", tile::print(c.unfused->program));
+  if (const auto* compiled = dynamic_cast<const CompiledProgram*>(o.runnable.get()))
+    w.write("kernels/program.o", std::as_bytes(std::span(compiled->built().object())));
+  w.write("machine.txt", print(c.machine));
+  w.write("candidates.jsonl", candidates_jsonl(c));
+  w.write("path.json", path_json(c));
+  w.write("trace.json", trace_json(c));
+  w.write("repro.sh", repro_script(c));
+  const std::string manifest = manifest_json(c, w.hashes());
+  w.write("manifest.json", manifest);
+  if (!w.errors().empty()) {
+    fs::remove_all(partial, error);
+    return w.errors();
+  }
+  fs::permissions(partial / "repro.sh", fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec, fs::perm_options::add, error);
+  if (target.has_parent_path()) fs::create_directories(target.parent_path(), error);
+  if (Diagnostics bad = move_into_place(partial, target); !bad.empty()) {
+    fs::remove_all(partial, error);
+    return bad;
+  }
+  for (const auto& [file, hash] : w.hashes()) c.files.push_back(file);
+  return {};
+}
+
+}  // namespace cleave::driver

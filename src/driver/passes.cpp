@@ -1,0 +1,161 @@
+// The functions of the pipeline's table.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "driver/compile.hpp"
+#include "driver/pipeline.hpp"
+#include "frontend/file.hpp"
+#include "jit/calibrate.hpp"
+#include "runtime/timing.hpp"
+
+namespace cleave::driver {
+
+namespace fs = std::filesystem;
+
+Diagnostics import_input(Compilation& c) {
+  auto in = read_input(c.path, c.source);
+  if (!in) return in.errors();
+  c.input = std::move(*in);
+  if (!c.input.graph)
+    return {diagnose(Code::unknown_format, c.path, fmt::format("it holds {}, a graph or an ONNX model is needed here",
+                                                               c.input.format == Format::artefact ? "an artefact" : c.input.format == Format::tile ? "a tile program" : "an itGraph"))};
+  return {};
+}
+
+Diagnostics bind_dims(Compilation& c) {
+  const graph::Graph& g = *c.input.graph;
+  std::map<std::string, int64_t> values;
+  for (const auto& [name, option] : c.options.dims) {
+    values[name] = option.representative;
+    c.dims.push_back({name, option});
+    if (option.is_range())
+      c.notes.push_back(fmt::format("`{}` is compiled for {} only, not for {}..{}", name, option.representative, option.lo, option.hi));
+  }
+  for (sym::Expr d : g.dims()) {
+    const std::string name = g.syms().symbol_name(d);
+    if (!values.count(name)) return {diagnose(Code::unbound_dim, name, name)};
+  }
+  auto bound = graph::bind(g, values);
+  if (!bound) return bound.errors();
+  c.bound = std::move(*bound);
+  if (!c.bound->has_constant_shapes()) return {diagnose(Code::invalid_graph, g.name(), "some extents do not follow from its dimensions")};
+  return {};
+}
+
+Diagnostics expand_composites(Compilation& c) {
+  c.expanded = graph::expand(*c.bound);
+  return graph::verify(*c.expanded);
+}
+
+Diagnostics search_graphs(Compilation& c) {
+  algebra::SearchOptions o;
+  o.seed = c.options.seed;
+  o.split = !c.options.split.empty();
+  auto r = algebra::search(*c.expanded, o);
+  if (!r) return r.errors();
+  c.search = std::move(*r);
+  for (algebra::Found& f : c.search.graphs) c.equal.push_back({std::move(f.graph), std::move(f.summary), std::move(f.derivation), "", f.cost});
+  c.search.graphs.clear();
+  for (const Equal& e : c.equal)
+    if (Diagnostics bad = graph::verify(e.graph); !bad.empty()) return bad;
+  return {};
+}
+
+Result<Machine> machine_for(const Options& options, std::string* where) {
+  const auto from = [&](const std::string& path) -> Result<Machine> {
+    TRY_ASSIGN(const std::vector<std::byte> bytes, read_bytes(path, 0, -1, 1 << 20));
+    return parse_machine({path, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+  };
+  if (!options.machine_file.empty()) {
+    if (where) *where = options.machine_file;
+    return from(options.machine_file);
+  }
+  const Machine host = host_machine();
+  std::string cached;
+  if (!options.cache_dir.empty()) {
+    cached = (fs::path(options.cache_dir) / fmt::format("host-{}-{}c.machine", host.name, host.cores)).string();
+    std::error_code error;
+    if (fs::exists(cached, error)) {
+      auto m = from(cached);
+      Machine unmeasured = m ? *m : Machine{};
+      unmeasured.peak_gflops = unmeasured.l2_gbytes = unmeasured.l3_gbytes = unmeasured.dram_gbytes = unmeasured.exp_cycles = unmeasured.gigahertz = 0;
+      if (m && unmeasured == host) {
+        if (where) *where = cached;
+        return m;
+      }
+    }
+  }
+  options.log("measuring this machine");
+  TRY_ASSIGN(const Machine measured, jit::measured_host());
+  if (where) *where = "measured now";
+  if (!cached.empty()) {
+    std::error_code error;
+    fs::create_directories(options.cache_dir, error);
+    const std::string text = print(measured);
+    // The cache is a convenience: that it cannot be written is no error.
+    if (!error) (void)write_bytes(cached, std::as_bytes(std::span(text)));
+  }
+  return measured;
+}
+
+Diagnostics schedule_graphs(Compilation& c) {
+  std::string where;
+  auto machine = machine_for(c.options, &where);
+  if (!machine) return machine.errors();
+  c.machine = std::move(*machine);
+  c.machine_measured = c.machine.peak_gflops > 0;
+  if (where != "measured now") c.options.log(fmt::format("machine description from {}", where));
+
+  schedule::Options o;
+  o.machine = c.machine;
+  o.threads = c.options.threads;
+  o.keep = c.options.top;
+  auto unfused = schedule::unfused(*c.expanded, o);
+  if (!unfused) return unfused.errors();
+  c.unfused = std::move(*unfused);
+
+  std::set<std::string> seen;
+  for (size_t i = 0; i < c.equal.size(); ++i) {
+    if (c.options.interrupted()) break;
+    auto candidates = schedule::candidates(c.equal[i].graph, o);
+    if (!candidates) {
+      // The input graph itself must schedule (as unfused it did); one of the others may hold something that does not.
+      c.notes.push_back(fmt::format("graph {} was not scheduled: {}", i, candidates.errors().front().message()));
+      continue;
+    }
+    for (schedule::Candidate& candidate : *candidates)
+      if (seen.insert(tile::print(candidate.program)).second) c.proposals.push_back({static_cast<int>(i), std::move(candidate)});
+  }
+  std::stable_sort(c.proposals.begin(), c.proposals.end(),
+                   [](const tune::Proposal& a, const tune::Proposal& b) { return a.candidate.seconds < b.candidate.seconds; });
+  return {};
+}
+
+Diagnostics tune_candidates(Compilation& c) {
+  auto data = tune::random_data(*c.bound, c.options.seed);
+  if (!data) return data.errors();
+  c.problem = std::make_unique<tune::Problem>(tune::Problem{*c.expanded, std::move(data->inputs), std::move(data->scalars), std::move(data->constants)});
+
+  const tune::Compile compiler = [&](const tile::Program& program) -> Result<std::shared_ptr<tune::Runnable>> {
+    TRY_ASSIGN(std::shared_ptr<CompiledProgram> p, compile(program, c.problem->constants, c.machine));
+    return std::shared_ptr<tune::Runnable>(std::move(p));
+  };
+  tune::Options o;
+  o.threads = c.options.threads;
+  o.seed = c.options.seed;
+  o.budget = c.options.budget;
+  o.budget.seconds -= runtime::wall_seconds() - c.started;  // the budget is for the whole
+  o.deterministic = c.options.deterministic;
+  o.round = c.options.top;
+  o.tolerance = c.options.tolerance;
+  o.interrupted = c.options.interrupted;
+  o.progress = c.options.progress;
+  auto outcome = tune::tune(*c.problem, *c.unfused, c.proposals, compiler, o);
+  if (!outcome) return outcome.errors();
+  c.outcome = std::move(*outcome);
+  for (const std::string& n : c.outcome->notes) c.notes.push_back(n);
+  return {};
+}
+
+}  // namespace cleave::driver

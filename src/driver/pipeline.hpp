@@ -1,0 +1,98 @@
+// The pipeline: what happens between a file and an artefact, as one table of passes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "algebra/search.hpp"
+#include "driver/input.hpp"
+#include "driver/options.hpp"
+#include "schedule/schedule.hpp"
+#include "tune/tune.hpp"
+
+namespace cleave::driver {
+
+// One of the equal graphs. [0] is the input graph, stabilised.
+struct Equal {
+  graph::Graph graph;
+  std::string summary;
+  std::vector<algebra::Derived> derivation;
+  std::string split;
+  double cost = 0;
+};
+
+struct PassTime {
+  std::string name;
+  double seconds = 0;
+};
+
+struct DimBinding {
+  std::string name;
+  DimOption option;
+};
+
+// Everything that is known of one compilation; each pass fills in its part.
+struct Compilation {
+  Options options;
+  std::string path;
+  SourceText source;
+  Input input;                          // import
+  std::optional<graph::Graph> bound;    // bind
+  std::vector<DimBinding> dims;
+  std::optional<graph::Graph> expanded; // expand
+  std::vector<Equal> equal;             // search
+  algebra::SearchResult search;         // its numbers; its graphs have moved to `equal`
+  Machine machine;                      // schedule
+  bool machine_measured = false;
+  std::optional<schedule::Candidate> unfused;
+  std::vector<tune::Proposal> proposals;  // best predicted first
+  std::unique_ptr<tune::Problem> problem; // tune
+  std::optional<tune::Outcome> outcome;
+  std::vector<std::string> files;         // package: what was written, relative to the artefact folder
+  std::vector<PassTime> times;
+  std::vector<std::string> notes;         // for the report
+  double started = 0;                     // runtime::wall_seconds()
+
+  double seconds(std::string_view pass) const;
+};
+
+using DumpFile = std::pair<std::string, std::string>;  // name, content
+
+struct Pass {
+  const char* name;
+  const char* doc;
+  const char* in;   // stages, as `cleave show --stage` names them where it can show them
+  const char* out;
+  bool optional;    // --disable leaves it out
+  Diagnostics (*run)(Compilation&);
+  std::vector<DumpFile> (*dump)(const Compilation&);
+};
+
+std::span<const Pass> pipeline();
+const Pass* find_pass(std::string_view name);
+
+// Runs the passes from `first` (empty: all) up to and including `last` (empty: all), with timing and dumps. On failure
+// the last diagnostic is a note with the pass and where the dump before it lies (when there is one).
+Diagnostics run_passes(Compilation& compilation, std::string_view last = "", std::string_view first = "");
+
+// The pass functions (passes.cpp, package.cpp).
+Diagnostics import_input(Compilation&);
+Diagnostics bind_dims(Compilation&);
+Diagnostics expand_composites(Compilation&);
+Diagnostics search_graphs(Compilation&);
+Diagnostics schedule_graphs(Compilation&);
+Diagnostics tune_candidates(Compilation&);
+Diagnostics package_result(Compilation&);
+
+// The machine that candidates are made for: a file, a measurement kept in the cache folder, or a new measurement.
+Result<Machine> machine_for(const Options& options, std::string* where = nullptr);
+
+// The schedule of what was chosen, or before tuning of what the model prefers: the proposal `index` (-1: the unfused one).
+const schedule::Candidate& chosen_candidate(const Compilation& compilation, int index = 0);
+
+}  // namespace cleave::driver

@@ -1,0 +1,162 @@
+#include "driver/report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "algebra/index_form.hpp"
+#include "driver/compile.hpp"
+#include "tune/restrict.hpp"
+
+namespace cleave::driver {
+
+namespace {
+
+double peak_flops(const Compilation& c) {
+  const double gflops = c.outcome && c.outcome->peak_gflops > 0 ? c.outcome->peak_gflops : c.machine.peak_gflops;
+  return gflops * 1e9;
+}
+
+}  // namespace
+
+std::vector<KernelReport> kernel_reports(const Compilation& c) {
+  std::vector<KernelReport> out;
+  if (!c.outcome) return out;
+  const tune::Outcome& o = *c.outcome;
+  std::map<std::string, const schedule::KernelEstimate*> known;
+  for (const schedule::KernelEstimate& e : o.candidate.kernels) known[e.name] = &e;
+  size_t run = 0;
+  for (const tile::Kernel& k : o.candidate.program.kernels) {
+    if (k.once) continue;
+    KernelReport r;
+    r.name = k.name;
+    if (run < o.kernel_seconds.size()) r.seconds = o.kernel_seconds[run];
+    ++run;
+    if (const auto it = known.find(k.name); it != known.end()) {
+      r.flops = it->second->flops;
+      r.bytes = it->second->bytes;
+      r.predicted_seconds = it->second->seconds;
+      const double compute = peak_flops(c) > 0 ? *r.flops / peak_flops(c) : 0;
+      const double memory = c.machine.dram_gbytes > 0 ? *r.bytes / (c.machine.dram_gbytes * 1e9) : 0;
+      if (compute > 0 || memory > 0) r.bound_by = compute >= memory ? "compute" : "memory";
+      if (r.seconds && *r.seconds > 0 && !r.bound_by.empty()) r.roofline_pct = 100 * std::max(compute, memory) / *r.seconds;
+    }
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+Coverage coverage(const Compilation& c) {
+  Coverage out;
+  if (!c.expanded) return out;
+  const graph::Graph& g = *c.expanded;
+  const algebra::Program program = algebra::read(g);
+  double total = 0, outside = 0;
+  std::map<std::string, int> operators;
+  for (const algebra::Step& s : program.steps)
+    if (s.barrier.valid()) {
+      const graph::Node& n = g.node(s.barrier);
+      if (graph::info(n.op).category == graph::Category::leaf) continue;
+      ++operators[graph::info(n.op).name];
+      for (graph::ValueId v : n.results) outside += static_cast<double>(oracle::product(g.extents(v)));
+    }
+  total = tune::evaluation_steps(g);
+  if (total > 0) out.share = std::max(0.0, 1 - outside / total);
+  for (const auto& [op, count] : operators)
+    out.left_out.emplace_back(count > 1 ? fmt::format("{} ({}x)", op, count) : op, "outside of the algebra's language; scheduled as given");
+  return out;
+}
+
+std::optional<double> peak_pct(const Compilation& c, const schedule::Candidate& candidate, double seconds) {
+  double flops = 0;
+  for (const schedule::KernelEstimate& k : candidate.kernels) flops += k.flops;
+  const double peak = peak_flops(c) * c.options.threads;
+  if (!(seconds > 0) || !(peak > 0) || !(flops > 0)) return std::nullopt;
+  return 100 * flops / seconds / peak;
+}
+
+const char* status(const Compilation& c) {
+  if (!c.outcome) return "stopped";
+  switch (c.outcome->stop) {
+    case tune::Stop::exhausted:
+    case tune::Stop::no_gain:
+    case tune::Stop::deterministic: return "complete";
+    case tune::Stop::budget: return "budget";
+    case tune::Stop::interrupted: return "interrupted";
+  }
+  return "";
+}
+
+namespace {
+
+std::string milliseconds(double seconds) { return seconds >= 1 ? fmt::format("{:.3f} s", seconds) : fmt::format("{:.3f} ms", 1e3 * seconds); }
+
+std::string percent(std::optional<double> value) { return value ? fmt::format("{:.0f} %", *value) : "-"; }
+
+std::string count(double n) {
+  if (n >= 1e9) return fmt::format("{:.2f} G", n / 1e9);
+  if (n >= 1e6) return fmt::format("{:.2f} M", n / 1e6);
+  if (n >= 1e3) return fmt::format("{:.1f} k", n / 1e3);
+  return fmt::format("{:.0f} ", n);
+}
+
+}  // namespace
+
+std::string result_text(const Compilation& c) {
+  const tune::Outcome& o = *c.outcome;
+  size_t tried = 0;
+  for (const tune::Trial& t : o.trials) tried += t.state != tune::Trial::State::waiting;
+  std::string out = fmt::format("{}: {} ({}); {} equal graphs{}, {} of {} candidates tried, {:.1f} s\n", c.input.name(), status(c), tune::name(o.stop),
+                                c.equal.size(), c.search.saturated ? "" : " (not all)", tried, o.trials.size(), c.seconds("total"));
+  const auto side = [&](const char* what, const schedule::Candidate& candidate, double seconds) {
+    out += fmt::format("  {:<9}", what);
+    out += seconds > 0 ? fmt::format("{:>12}  {:>6} of peak", milliseconds(seconds), percent(peak_pct(c, candidate, seconds)))
+                       : fmt::format("{:>12}  predicted", milliseconds(candidate.seconds));
+    out += fmt::format("   {}\n", candidate.summary);
+  };
+  side("unfused", *c.unfused, o.unfused_seconds);
+  side("chosen", o.candidate, o.seconds);
+  if (o.chosen >= 0 && o.seconds > 0)
+    out += fmt::format("  speedup  {:.3f}x (95 %: {:.3f} to {:.3f})\n", o.speedup, o.speedup_interval.low, o.speedup_interval.high);
+  out += "  kernels\n";
+  for (const KernelReport& k : kernel_reports(c))
+    out += fmt::format("    {:<24} {:>12}  {:>10}flop  {:>10}B  {:>6} of the roofline{}\n", k.name, k.seconds ? milliseconds(*k.seconds) : "-",
+                       k.flops ? count(*k.flops) : "-", k.bytes ? count(*k.bytes) : "-", percent(k.roofline_pct),
+                       k.bound_by.empty() ? "" : fmt::format(" ({})", k.bound_by));
+  out += fmt::format("  error    {:.2e} of the largest magnitude, unfused {:.2e}, derived bound {:.2e} ({} elements{} against float64)\n",
+                     o.verdict.max_rel, o.unfused.verdict->max_rel, o.verdict.bound, o.verdict.elements, o.complete_reference ? ", all," : "");
+  for (const std::string& n : c.notes) out += fmt::format("  note: {}\n", n);
+  if (!c.options.output.empty() && !c.files.empty()) out += fmt::format("  written: {} ({} files)\n", c.options.output, c.files.size());
+  return out;
+}
+
+std::string search_text(const Compilation& c, bool derivations) {
+  std::string out = fmt::format("{}: {} equal graphs from {} values ({}), {:.2f} s\n", c.input.name(), c.equal.size(), c.search.values,
+                                c.search.saturated ? "saturated" : "not saturated", c.search.seconds);
+  for (size_t i = 0; i < c.equal.size(); ++i) {
+    out += fmt::format("{:>4}  {}\n", i, c.equal[i].summary);
+    if (!derivations) continue;
+    for (const algebra::Derived& d : c.equal[i].derivation)
+      out += fmt::format("        {} [{}]\n          {}\n          -> {}\n", d.value, d.rule, d.before, d.after);
+  }
+  return out;
+}
+
+std::string schedule_text(const Compilation& c) {
+  std::string out = fmt::format("{}: {} candidates for {} threads, best predicted first\n", c.input.name(), c.proposals.size(), c.options.threads);
+  const auto line = [&](const std::string& id, const std::string& graph, const schedule::Candidate& s) {
+    out += fmt::format("{:>8}  {:>6}  {:>12}  {:>3}  {}\n", id, graph, milliseconds(s.seconds), s.kernels.size(), s.summary);
+  };
+  out += fmt::format("{:>8}  {:>6}  {:>12}  {:>3}  {}\n", "", "graph", "predicted", "kernels", "");
+  line("unfused", "-", *c.unfused);
+  for (size_t i = 0; i < c.proposals.size(); ++i) line(fmt::format("{}", i), fmt::format("{}", c.proposals[i].graph), c.proposals[i].candidate);
+  return out;
+}
+
+std::string times_text(const Compilation& c) {
+  std::string out;
+  for (const PassTime& t : c.times) out += fmt::format("{:<12} {:>10.3f} s\n", t.name, t.seconds);
+  return out + fmt::format("{:<12} {:>10.3f} s\n", "total", c.seconds("total"));
+}
+
+}  // namespace cleave::driver

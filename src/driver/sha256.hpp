@@ -1,0 +1,12 @@
+// SHA-256 (FIPS 180-4), for the hashes of artefacts; `sha256sum` prints the same.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace cleave::driver {
+
+std::string sha256_hex(std::span<const std::byte> bytes);
+
+}  // namespace cleave::driver

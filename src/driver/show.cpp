@@ -1,0 +1,125 @@
+#include "driver/show.hpp"
+
+#include "driver/artefact.hpp"
+#include "driver/compile.hpp"
+
+namespace cleave::driver {
+
+namespace {
+
+Result<std::string> code_text(const tile::Program& program, const Machine& machine, const std::string& stage) {
+  TRY_ASSIGN(const jit::Built built, jit::build(program, build_options(machine)));
+  if (stage == "vec") return built.vec_text();
+  if (stage == "llvm") return built.llvm_text();
+  return built.asm_text();
+}
+
+Diagnostic no_such_stage(const std::string& stage, Format format) {
+  return diagnose(Code::bad_option, "--stage " + stage, fmt::format("cannot be made from an input that is {}", name(format)));
+}
+
+bool is_code(const std::string& stage) { return stage == "vec" || stage == "llvm" || stage == "asm"; }
+
+Result<std::string> show_graph(const ShowRequest& r, Input in, const SourceText& source) {
+  Compilation c;
+  c.options = r.options;
+  c.path = r.path;
+  c.input = std::move(in);
+  c.source = source;
+  const bool unbound = c.options.dims.empty() && !c.input.graph->dims().empty();
+  if (r.stage.empty() || r.stage == "graph") {
+    // Dimensions may stay open here.
+    if (c.options.dims.empty()) return graph::print(*c.input.graph);
+    if (Diagnostics bad = run_passes(c, "bind", "bind"); !bad.empty()) return bad;
+    return graph::print(*c.bound);
+  }
+  if (r.stage == "stabilised" && (r.graph >= 0 || unbound || r.candidate == 0)) {
+    if (unbound) {  // the algebra works on open dimensions
+      c.bound = c.input.graph;
+      if (Diagnostics bad = run_passes(c, "search", "expand"); !bad.empty()) return bad;
+    } else if (Diagnostics bad = run_passes(c, "search", "bind"); !bad.empty()) {
+      return bad;
+    }
+    const size_t index = r.graph < 0 ? 0 : static_cast<size_t>(r.graph);
+    if (index >= c.equal.size())
+      return diagnose(Code::bad_option, fmt::format("--graph {}", index), fmt::format("there are {} equal graphs", c.equal.size()));
+    return graph::print(c.equal[index].graph);
+  }
+  if (Diagnostics bad = run_passes(c, "schedule", "bind"); !bad.empty()) return bad;
+  if (!r.unfused && (r.candidate < 0 || static_cast<size_t>(r.candidate) >= std::max<size_t>(1, c.proposals.size())))
+    return diagnose(Code::bad_option, fmt::format("--candidate {}", r.candidate), fmt::format("there are {} candidates", c.proposals.size()));
+  if (r.stage == "stabilised") return graph::print(c.equal.at(static_cast<size_t>(c.proposals.at(static_cast<size_t>(r.candidate)).graph)).graph);
+  const schedule::Candidate& s = chosen_candidate(c, r.unfused ? -1 : r.candidate);
+  if (r.stage == "itgraph") return itgraph::print(s.it);
+  if (r.stage == "tile") return tile::print(s.program);
+  return code_text(s.program, c.machine, r.stage);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> show_stages() {
+  return {{"graph", "the tensor graph, dimensions bound where --dim is given"},
+          {"stabilised", "an equal graph in the stabilised dialect"},
+          {"itgraph", "the schedule as nested loop graphs"},
+          {"tile", "the tile program"},
+          {"vec", "the vector IR"},
+          {"llvm", "LLVM IR"},
+          {"asm", "assembly for this processor"}};
+}
+
+Result<std::string> show(const ShowRequest& r, SourceText& source) {
+  if (r.stage == "cuda" || r.stage == "tilelang") return diagnose(Code::missing_target, fmt::format("the stage `{}`", r.stage));
+  if (!r.stage.empty()) {
+    bool known = false;
+    std::string names;
+    for (const auto& [name, doc] : show_stages()) {
+      known = known || name == r.stage;
+      names += (names.empty() ? "" : ", ") + name;
+    }
+    if (!known) return diagnose(Code::bad_option, "--stage " + r.stage, "is none of " + names);
+  }
+  TRY_ASSIGN(Input in, read_input(r.path, source));
+  switch (in.format) {
+    case Format::graph:
+    case Format::onnx: return show_graph(r, std::move(in), source);
+    case Format::itgraph:
+      if (r.stage.empty() || r.stage == "itgraph") return itgraph::print(*in.it);
+      break;
+    case Format::tile: {
+      if (r.stage.empty() || r.stage == "tile") return tile::print(*in.tile);
+      if (!is_code(r.stage)) break;
+      TRY_ASSIGN(const Machine machine, machine_for(r.options));
+      return code_text(*in.tile, machine, r.stage);
+    }
+    case Format::artefact: {
+      TRY_ASSIGN(const Artefact a, load_artefact(r.path));
+      if (r.stage.empty() || r.stage == "graph") return graph::print(a.input);
+      if (r.stage == "stabilised") return graph::print(a.best);
+      if (r.stage == "itgraph") {
+        SourceText text;
+        TRY_ASSIGN(const Input it, read_input(r.path + "/schedule.itg", text));
+        return itgraph::print(*it.it);
+      }
+      if (r.unfused && !a.unfused) return diagnose(Code::bad_artefact, r.path, "baseline/unfused.tile is missing or unreadable");
+      const tile::Program& program = r.unfused ? *a.unfused : a.program;
+      if (r.stage == "tile") return tile::print(program);
+      return code_text(program, a.machine, r.stage);
+    }
+  }
+  return no_such_stage(r.stage, in.format);
+}
+
+std::string operators_text() {
+  std::string out;
+  for (const graph::OpInfo& op : graph::all_ops()) {
+    std::string attributes;
+    for (const graph::AttributeInfo& a : op.attributes) attributes += (attributes.empty() ? "" : ", ") + a.name + (a.required ? "" : "?");
+    const std::string operands = op.max_operands < 0 ? fmt::format("{}+", op.min_operands)
+                                 : op.min_operands == op.max_operands ? fmt::format("{}", op.min_operands)
+                                                                      : fmt::format("{}..{}", op.min_operands, op.max_operands);
+    out += fmt::format("{:<14} {:>5} operands  {}\n", op.name, operands, attributes);
+  }
+  return out;
+}
+
+}  // namespace cleave::driver

@@ -1,0 +1,26 @@
+// Any stage of a program as text. Every text is valid input again.
+#pragma once
+
+#include <string>
+
+#include "driver/options.hpp"
+#include "driver/pipeline.hpp"
+
+namespace cleave::driver {
+
+struct ShowRequest {
+  Options options;
+  std::string path;
+  std::string stage;   // graph stabilised itgraph tile vec llvm asm; empty: the stage of the file itself
+  int candidate = 0;   // of graphs: which candidate, best predicted first
+  int graph = -1;      // stabilised: which of the equal graphs; -1: that of the candidate, or the input graph's own
+  bool unfused = false;
+};
+Result<std::string> show(const ShowRequest& request, SourceText& source);
+
+// The stages in order, and one line on each.
+std::vector<std::pair<std::string, std::string>> show_stages();
+// The operator table of the graph language.
+std::string operators_text();
+
+}  // namespace cleave::driver

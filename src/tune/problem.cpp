@@ -1,0 +1,150 @@
+#include "tune/problem.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/rng.hpp"
+
+namespace cleave::tune {
+
+using graph::Graph;
+using graph::Node;
+using graph::NodeId;
+using graph::Op;
+using graph::ValueId;
+
+namespace {
+
+// What the integers of a leaf mean.
+struct Meaning {
+  enum class Kind { plain, position, pointers, lengths } kind = Kind::plain;
+  int64_t limit = 4;      // positions: below this; pointers: the total; lengths: the most
+  int64_t most = 0;       // pointers: the longest row
+};
+
+// Follows each integer leaf through casts and views to the operator that gives it a meaning.
+std::map<ValueId, Meaning> meanings(const Graph& g) {
+  std::map<ValueId, std::vector<ValueId>> roots;  // value -> integer leaves whose elements it passes on
+  std::map<ValueId, Meaning> out;
+  const auto extent = [&](ValueId v, size_t axis) { return g.extents(v).at(axis); };
+  const auto give = [&](ValueId v, Meaning m) {
+    for (ValueId leaf : roots[v]) {
+      auto [it, added] = out.try_emplace(leaf, m);
+      if (!added) it->second.limit = std::min(it->second.limit, m.limit);
+    }
+  };
+  for (NodeId id : g.node_ids()) {
+    const Node& n = g.node(id);
+    switch (graph::info(n.op).category) {
+      case graph::Category::leaf:
+        if (!is_real(g.type(n.results[0]).dtype)) roots[n.results[0]] = {n.results[0]};
+        break;
+      case graph::Category::cast:
+      case graph::Category::view:
+        for (ValueId r : n.results)
+          for (ValueId v : n.operands) roots[r].insert(roots[r].end(), roots[v].begin(), roots[v].end());
+        break;
+      case graph::Category::gather:
+        give(n.operands[1], {Meaning::Kind::position, extent(n.operands[0], static_cast<size_t>(n.attributes.get<int64_t>("axis")))});
+        break;
+      case graph::Category::composite: {
+        if (n.op != Op::ragged && n.op != Op::ragged_pack && n.op != Op::paged) break;
+        const auto known = [&](const char* name) { return g.syms().as_constant(n.attributes.get<std::vector<sym::Expr>>(name)[0]).value_or(1); };
+        if (n.op == Op::ragged) give(n.operands[1], {Meaning::Kind::pointers, extent(n.operands[0], 0), known("max")});
+        if (n.op == Op::ragged_pack) give(n.operands[1], {Meaning::Kind::pointers, known("rows"), extent(n.operands[0], 1)});
+        if (n.op == Op::paged) {
+          const int64_t page = std::max<int64_t>(1, n.attributes.get<int64_t>("page"));
+          const int64_t pages = extent(n.operands[2], 0);
+          const int64_t requests = std::max<int64_t>(1, extent(n.operands[3], 0));
+          give(n.operands[1], {Meaning::Kind::pointers, pages, pages});
+          give(n.operands[2], {Meaning::Kind::position, extent(n.operands[0], 0) / page});
+          give(n.operands[3], {Meaning::Kind::lengths, std::min(known("max"), pages / requests * page)});
+        }
+        break;
+      }
+      default: break;
+    }
+  }
+  return out;
+}
+
+void fill(Array& a, Rng& rng, const Meaning& meaning) {
+  const int64_t n = a.elements();
+  auto* at = a.data.bytes();
+  const int64_t width = byte_size(a.dtype);
+  if (a.dtype == DType::f32) {
+    for (int64_t i = 0; i < n; ++i) a.data.as<float>()[i] = static_cast<float>(rng.normal());
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i, at += width) {
+    if (is_real(a.dtype)) {
+      store_real(a.dtype, at, round_to(a.dtype, rng.normal()));
+      continue;
+    }
+    const int64_t limit = std::max<int64_t>(1, meaning.limit);
+    int64_t value = 0;
+    switch (meaning.kind) {
+      case Meaning::Kind::plain: value = static_cast<int64_t>(rng.below(a.dtype == DType::boolean ? 2 : 4)); break;
+      case Meaning::Kind::position: value = static_cast<int64_t>(rng.below(static_cast<uint64_t>(limit))); break;
+      case Meaning::Kind::lengths: value = rng.between((limit + 1) / 2, limit); break;
+      case Meaning::Kind::pointers: {  // even rows, the last one ends at the total unless that makes it too long
+        const int64_t rows = std::max<int64_t>(1, n - 1);
+        const int64_t length = std::min(meaning.limit / rows, meaning.most);
+        value = i == n - 1 && meaning.limit - (n - 2) * length <= meaning.most && n > 1 ? meaning.limit : i * length;
+        break;
+      }
+    }
+    store_integer(a.dtype, at, wrap_to(a.dtype, value));
+  }
+}
+
+}  // namespace
+
+Array make_array(std::string name, DType dtype, std::vector<int64_t> extents) {
+  Array a{std::move(name), dtype, std::move(extents), {}};
+  a.data = runtime::Buffer(std::max<int64_t>(64, a.bytes()));
+  return a;
+}
+
+oracle::Tensor tensor_of(const Array& array) { return oracle::from_dense(array.dtype, array.extents, array.data.data()); }
+
+Result<Data> random_data(const Graph& graph, uint64_t seed) {
+  double bytes = 0;
+  for (ValueId v : graph.leaves()) {
+    double n = 1;
+    for (sym::Expr e : graph.type(v).shape) {
+      const auto extent = graph.syms().as_constant(e);
+      if (!extent) {
+        const std::string name = graph.syms().print(graph.syms().symbols_of(e).at(0));
+        return diagnose(Code::unbound_dim, name, name);
+      }
+      n *= static_cast<double>(*extent);
+    }
+    bytes += n * static_cast<double>(byte_size(graph.type(v).dtype));
+  }
+  if (bytes > static_cast<double>(kMaxDataBytes)) return diagnose(Code::data_too_large, static_cast<int64_t>(std::min(bytes, 9e18)), kMaxDataBytes);
+
+  Data out;
+  const auto meaning = meanings(graph);
+  Rng rng(seed);
+  for (ValueId v : graph.leaves()) {
+    const Node& n = graph.producer(v);
+    const auto& name = n.attributes.get<std::string>("name");
+    const auto known = meaning.find(v);
+    const Meaning m = known == meaning.end() ? Meaning{} : known->second;
+    Array a = make_array(name, graph.type(v).dtype, graph.extents(v));
+    if (n.op == Op::constant) {
+      const std::vector<std::byte> bytes_of = graph::materialise(n.attributes.get<graph::ConstantData>("data"), a.dtype, a.elements());
+      if (!bytes_of.empty()) std::memcpy(a.data.data(), bytes_of.data(), bytes_of.size());
+      out.constants.push_back(std::move(a));
+      continue;
+    }
+    fill(a, rng, m);
+    if (n.op == Op::input) out.inputs.push_back(std::move(a));
+    else out.scalars.push_back(is_real(a.dtype) ? load_real(a.dtype, a.data.data()) : static_cast<double>(load_integer(a.dtype, a.data.data())));
+  }
+  return out;
+}
+
+}  // namespace cleave::tune

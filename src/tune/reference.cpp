@@ -1,0 +1,270 @@
+#include "tune/reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <set>
+
+#include "base/rng.hpp"
+
+namespace cleave::tune {
+
+using graph::Graph;
+using graph::Op;
+using graph::ValueId;
+
+namespace {
+
+int64_t volume(const Box& b) {
+  int64_t n = 1;
+  for (size_t i = 0; i < b.lo.size(); ++i) n *= b.hi[i] - b.lo[i];
+  return n;
+}
+
+// Calls f(offset of the row's first element in the array) for each row of the box; a row is along the last axis.
+template <class F>
+void each_row(const std::vector<int64_t>& extents, const Box& box, F&& f) {
+  const size_t rank = extents.size();
+  if (rank == 0) return f(0);
+  if (volume(box) == 0) return;
+  const std::vector<int64_t> strides = oracle::dense_strides(extents);
+  std::vector<int64_t> at = box.lo;
+  for (;;) {
+    int64_t offset = 0;
+    for (size_t i = 0; i < rank; ++i) offset += at[i] * strides[i];
+    f(offset);
+    size_t axis = rank - 1;
+    while (axis > 0) {
+      if (++at[axis - 1] < box.hi[axis - 1]) break;
+      at[axis - 1] = box.lo[axis - 1];
+      --axis;
+    }
+    if (axis == 0) return;
+  }
+}
+
+oracle::Tensor crop_memory(DType dtype, const std::vector<int64_t>& extents, const void* data, const Box& box) {
+  std::vector<int64_t> shape;
+  for (size_t i = 0; i < box.lo.size(); ++i) shape.push_back(box.hi[i] - box.lo[i]);
+  oracle::Tensor out = oracle::zeros(dtype, shape);
+  const int64_t width = byte_size(dtype), row = shape.empty() ? 1 : shape.back();
+  size_t to = 0;
+  each_row(extents, box, [&](int64_t offset) {
+    const auto* at = static_cast<const std::byte*>(data) + offset * width;
+    for (int64_t i = 0; i < row; ++i, at += width, ++to) {
+      if (out.real()) out.reals[to] = load_real(dtype, at);
+      else out.ints[to] = load_integer(dtype, at);
+    }
+  });
+  return out;
+}
+
+std::vector<oracle::Tensor> arguments_of(const Problem& p, const Restricted& r) {
+  std::vector<oracle::Tensor> out;
+  for (size_t i = 0; i < r.of.size(); ++i) {
+    const graph::Node& n = p.graph.producer(r.of[i]);
+    const auto leaves = p.graph.leaves(n.op);
+    const auto index = static_cast<size_t>(std::find(leaves.begin(), leaves.end(), r.of[i]) - leaves.begin());
+    if (n.op == Op::scalar) out.push_back(oracle::scalar_tensor(p.graph.type(r.of[i]).dtype, p.scalars[index]));
+    else out.push_back(crop(n.op == Op::input ? p.inputs[index] : p.constants[index], r.boxes[i]));
+  }
+  return out;
+}
+
+// The restricted graph's leaves in the order in which `of` names them: rewrite keeps the order of declaration.
+Result<Piece> evaluate_piece(const Problem& p, size_t output, const Box& box) {
+  const Restricted r = restrict_to(p.graph, output, box);
+  const std::vector<oracle::Tensor> arguments = arguments_of(p, r);
+  TRY_ASSIGN(std::vector<oracle::Bounded> values, oracle::evaluate_with_bounds(r.graph, arguments));
+  return Piece{output, box, std::move(values.at(0))};
+}
+
+// Boxes of about `rows` rows: runs of `run` rows along the last axis but one, at seeded places, with the first and last.
+std::vector<Box> choose_rows(const std::vector<int64_t>& extents, int64_t rows, int64_t run, Rng& rng) {
+  Box whole{std::vector<int64_t>(extents.size(), 0), extents};
+  const size_t rank = extents.size();
+  if (rank < 2) {
+    // One long row: pieces of it.
+    if (rank == 0 || extents[0] <= rows) return {whole};
+    std::vector<Box> out;
+    for (int64_t i = 0; i < rows / run; ++i) {
+      const int64_t last = extents[0] - run;
+      const int64_t lo = i == 0 ? 0 : i == 1 ? last : static_cast<int64_t>(rng.below(static_cast<uint64_t>(last) + 1));
+      out.push_back({{lo}, {lo + run}});
+    }
+    return out;
+  }
+  int64_t all = 1;
+  for (size_t i = 0; i + 1 < rank; ++i) all *= extents[i];
+  if (all <= rows || extents[rank - 1] == 0) return {whole};
+  run = std::min(run, extents[rank - 2]);
+  std::vector<Box> out;
+  std::set<std::vector<int64_t>> seen;
+  for (int64_t i = 0; i < std::max<int64_t>(2, rows / run); ++i) {
+    Box b = whole;
+    for (size_t a = 0; a + 1 < rank; ++a) {
+      const int64_t size = a + 2 == rank ? run : 1;
+      const int64_t last = extents[a] - size;
+      b.lo[a] = i == 0 ? 0 : i == 1 ? last : static_cast<int64_t>(rng.below(static_cast<uint64_t>(last) + 1));
+      b.hi[a] = b.lo[a] + size;
+    }
+    if (seen.insert(b.lo).second) out.push_back(std::move(b));
+  }
+  return out;
+}
+
+// Largest finite magnitude.
+double scale_of(const oracle::Tensor& t) {
+  double most = 0;
+  for (int64_t i = 0; i < t.elements(); ++i)
+    if (std::isfinite(t.at(i))) most = std::max(most, std::fabs(t.at(i)));
+  return most;
+}
+
+std::vector<double> scales(const Reference& reference, size_t outputs) {
+  std::vector<double> scale(outputs, 0);
+  for (const Piece& p : reference.pieces) scale[p.output] = std::max(scale[p.output], scale_of(p.expected.value));
+  return scale;
+}
+
+}  // namespace
+
+oracle::Tensor crop(const Array& array, const Box& box) {
+  return crop_memory(array.dtype, array.extents, array.data.data(), box);
+}
+
+Result<Reference> make_reference(const Problem& problem, const ReferenceOptions& options) {
+  Reference out;
+  const Graph& g = problem.graph;
+  out.complete = evaluation_steps(g) <= options.complete_steps;
+  Rng rng(options.seed);
+  for (size_t o = 0; o < g.outputs().size(); ++o) {
+    const std::vector<int64_t> extents = g.extents(g.outputs()[o].value);
+    std::vector<Box> boxes{{std::vector<int64_t>(extents.size(), 0), extents}};
+    if (!out.complete) {
+      // Short runs spread better; long ones share the work that all rows of a box need. The shortest run whose work is
+      // not far above the best is taken.
+      double best = std::numeric_limits<double>::infinity();
+      std::vector<std::pair<double, std::vector<Box>>> ways;
+      for (int64_t run : {4, 16, 64}) {
+        std::vector<Box> way = choose_rows(extents, options.rows, run, rng);
+        double steps = 0;
+        for (const Box& b : way) steps += evaluation_steps(restrict_to(g, o, b).graph);
+        best = std::min(best, steps);
+        ways.emplace_back(steps, std::move(way));
+      }
+      for (auto& [steps, way] : ways) {
+        if (steps > 3 * best && steps > options.complete_steps) continue;
+        const double allowed = options.max_steps / static_cast<double>(g.outputs().size());
+        const auto keep = static_cast<size_t>(std::max(1.0, std::min(1.0, allowed / steps) * static_cast<double>(way.size())));
+        way.resize(std::min(keep, way.size()));
+        boxes = std::move(way);
+        break;
+      }
+    }
+    for (const Box& b : boxes) {
+      TRY_ASSIGN(Piece piece, evaluate_piece(problem, o, b));
+      out.elements += piece.expected.value.elements();
+      out.pieces.push_back(std::move(piece));
+    }
+  }
+  return out;
+}
+
+Results::Results(const Graph& graph) {
+  for (const graph::Output& o : graph.outputs()) {
+    One one{graph.type(o.value), graph.extents(o.value), 0, {}};
+    one.bytes = oracle::product(one.extents) * byte_size(one.type.dtype);
+    one.memory = runtime::Buffer(one.bytes + 2 * kGuard);
+    arrays_.push_back(std::move(one));
+  }
+  poison();
+}
+
+void Results::poison() {
+  for (One& one : arrays_) {
+    std::memset(one.memory.data(), 0xa5, static_cast<size_t>(one.memory.size()));
+    std::memset(one.memory.bytes() + kGuard, 0xff, static_cast<size_t>(one.bytes));
+  }
+}
+
+std::vector<void*> Results::addresses() {
+  std::vector<void*> out;
+  for (One& one : arrays_) out.push_back(one.memory.bytes() + kGuard);
+  return out;
+}
+
+bool Results::guards_intact() const {
+  for (const One& one : arrays_)
+    for (int64_t i = 0; i < kGuard; ++i)
+      if (one.memory.bytes()[i] != 0xa5 || one.memory.bytes()[kGuard + one.bytes + i] != 0xa5) return false;
+  return true;
+}
+
+oracle::Tensor Results::tensor(size_t output, const Box& box) const {
+  return crop_memory(arrays_[output].type.dtype, arrays_[output].extents, data(output), box);
+}
+
+oracle::Tensor Results::tensor(size_t output) const {
+  return tensor(output, {std::vector<int64_t>(arrays_[output].extents.size(), 0), arrays_[output].extents});
+}
+
+Verdict judge(const Reference& reference, const Results& results, const Verdict* unfused, const Tolerance& tolerance) {
+  Verdict out;
+  const std::vector<double> scale = scales(reference, results.size());
+  for (size_t p = 0; p < reference.pieces.size(); ++p) {
+    const Piece& piece = reference.pieces[p];
+    const oracle::Tensor got = results.tensor(piece.output, piece.box);
+    const oracle::Tensor& expected = piece.expected.value;
+    std::vector<double> allowed = piece.expected.bound, errors(allowed.size());
+    const double unit = scale[piece.output] > 0 ? scale[piece.output] : 1;
+    for (size_t i = 0; i < allowed.size(); ++i) {
+      const double e = expected.at(static_cast<int64_t>(i)), g = got.at(static_cast<int64_t>(i));
+      out.bound = std::max(out.bound, allowed[i] / unit);
+      if (std::isfinite(e)) allowed[i] = std::max(allowed[i], tolerance.absolute + tolerance.relative * std::fabs(e));
+      errors[i] = e == g || (std::isnan(e) && std::isnan(g)) ? 0 : std::fabs(g - e);
+      if (unfused && std::isfinite(unfused->errors[p][i])) allowed[i] = std::max(allowed[i], 2 * unfused->errors[p][i]);
+      if (std::isfinite(errors[i])) {
+        out.max_abs = std::max(out.max_abs, errors[i]);
+        out.max_rel = std::max(out.max_rel, errors[i] / unit);
+        if (allowed[i] > 0) out.worst = std::max(out.worst, errors[i] / allowed[i]);
+      }
+    }
+    const oracle::Difference d = oracle::compare(got, expected, allowed);
+    out.elements += expected.elements();
+    if (!d.ok()) {
+      if (out.ok) out.text = d.text.empty() ? "dtype or shape differ" : d.text;
+      out.ok = false;
+    }
+    out.errors.push_back(std::move(errors));
+  }
+  return out;
+}
+
+std::string disagreement(const Reference& reference, const Results& results, const Results& unfused, const Tolerance& tolerance) {
+  for (size_t o = 0; o < results.size(); ++o) {
+    // Bounds of the rows that are known hold for the others up to their spread.
+    double bound = 0;
+    int64_t known = 0, unknown = 0;
+    for (const Piece& p : reference.pieces) {
+      if (p.output != o) continue;
+      for (double b : p.expected.bound) {
+        if (std::isfinite(b)) {
+          bound = std::max(bound, b);
+          ++known;
+        } else {
+          ++unknown;
+        }
+      }
+    }
+    const oracle::Tensor got = results.tensor(o), expected = unfused.tensor(o);
+    const oracle::Difference d = oracle::compare(got, expected, tolerance.relative, 4 * bound + tolerance.absolute);
+    const double share = known + unknown > 0 ? static_cast<double>(unknown) / static_cast<double>(known + unknown) : 1;
+    const auto excused = static_cast<int64_t>(unknown > 0 ? (2 * share + 0.01) * static_cast<double>(got.elements()) : 0);
+    if (!d.same_kind || d.mismatches > excused) return "differs from the unfused schedule: " + d.text;
+  }
+  return "";
+}
+
+}  // namespace cleave::tune

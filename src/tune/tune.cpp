@@ -1,0 +1,326 @@
+#include "tune/tune.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace cleave::tune {
+
+const char* name(Stop stop) {
+  switch (stop) {
+    case Stop::exhausted: return "exhausted";
+    case Stop::budget: return "budget";
+    case Stop::no_gain: return "no_gain";
+    case Stop::interrupted: return "interrupted";
+    case Stop::deterministic: return "deterministic";
+  }
+  return "";
+}
+
+const char* name(Trial::State state) {
+  switch (state) {
+    case Trial::State::waiting: return "waiting";
+    case Trial::State::refused: return "refused";
+    case Trial::State::wrong: return "wrong";
+    case Trial::State::slow: return "slow";
+    case Trial::State::timed: return "timed";
+    case Trial::State::same: return "same";
+  }
+  return "";
+}
+
+namespace {
+
+std::string text_of(const Diagnostics& diagnostics) { return diagnostics.front().message(); }
+
+class Tuner {
+ public:
+  Tuner(const Problem& problem, const Compile& compile, const Options& options)
+      : problem_(problem), compile_(compile), options_(options), start_(runtime::wall_seconds()), results_(problem.graph),
+        unfused_results_(problem.graph) {
+    if (options.threads > 1) executor_ = std::make_unique<ThreadPool>(options.threads);
+    else executor_ = std::make_unique<SerialExecutor>();
+  }
+
+  Result<Outcome> run(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
+    if (auto bad = prepare(unfused)) return *bad;
+    for (const Proposal& p : proposals) {
+      Trial t;
+      t.graph = p.graph;
+      t.summary = p.candidate.summary;
+      t.predicted_seconds = p.candidate.seconds;
+      out_.trials.push_back(std::move(t));
+    }
+    if (options_.deterministic) choose_by_model(unfused, proposals);
+    else search(unfused, proposals);
+    return std::move(out_);
+  }
+
+ private:
+  struct Runner {
+    size_t trial;
+    std::shared_ptr<Runnable> runnable;
+    double ratio;
+  };
+
+  double elapsed() const { return runtime::wall_seconds() - start_; }
+  bool late(double reserve) const { return elapsed() + reserve > options_.budget.seconds; }
+
+  Call call(Results& results) const {
+    Call c;
+    for (const Array& a : problem_.inputs) c.inputs.push_back(a.data.data());
+    c.scalars = problem_.scalars;
+    c.outputs = results.addresses();
+    return c;
+  }
+
+  Result<std::shared_ptr<Runnable>> compiled(const tile::Program& program, Trial& trial) {
+    const double begin = runtime::wall_seconds();
+    Result<std::shared_ptr<Runnable>> r = compile_(program);
+    trial.codegen_seconds = runtime::wall_seconds() - begin;
+    out_.codegen_seconds += trial.codegen_seconds;
+    return r;
+  }
+
+  // The reference, and the unfused schedule, compiled and judged by it.
+  std::optional<Diagnostics> prepare(const schedule::Candidate& unfused) {
+    double begin = runtime::wall_seconds();
+    ReferenceOptions ro = options_.reference;
+    ro.seed = options_.seed;
+    auto reference = make_reference(problem_, ro);
+    if (!reference) return reference.errors();
+    reference_ = std::move(*reference);
+    out_.complete_reference = reference_.complete;
+    out_.verify_seconds += runtime::wall_seconds() - begin;
+
+    out_.unfused.summary = unfused.summary;
+    out_.unfused.predicted_seconds = unfused.seconds;
+    auto r = compiled(unfused.program, out_.unfused);
+    if (!r) return r.errors();
+    unfused_ = *r;
+    begin = runtime::wall_seconds();
+    if (Diagnostics bad = unfused_->run(call(unfused_results_), *executor_); !bad.empty()) return bad;
+    Verdict v = judge(reference_, unfused_results_, nullptr, options_.tolerance);
+    if (v.ok && !unfused_results_.guards_intact()) {
+      v.ok = false;
+      v.text = "it wrote outside its outputs";
+    }
+    if (!v.ok) return Diagnostics{diagnose(Code::wrong_result, "unfused", v.text)};
+    unfused_run_ = one_run(*unfused_, unfused_results_);
+    out_.unfused.seconds = unfused_run_;
+    out_.unfused.verdict = v;
+    out_.unfused.state = Trial::State::timed;
+    out_.verdict = std::move(v);
+    out_.verify_seconds += runtime::wall_seconds() - begin;
+    return std::nullopt;
+  }
+
+  double now() const { return options_.threads > 1 ? runtime::wall_seconds() : runtime::thread_cpu_seconds(); }
+  double one_run(Runnable& r, Results& results) {
+    const double begin = now();
+    CHECK(r.run(call(results), *executor_).empty(), "a second run failed");
+    return now() - begin;
+  }
+
+  // Compiles and verifies; null when the candidate is out, with the reason in the trial.
+  std::shared_ptr<Runnable> verified(const schedule::Candidate& candidate, Trial& trial) {
+    auto r = compiled(candidate.program, trial);
+    if (!r) {
+      trial.state = Trial::State::refused;
+      trial.why = text_of(r.errors());
+      return nullptr;
+    }
+    const double begin = runtime::wall_seconds();
+    results_.poison();
+    const double run_begin = now();
+    const Diagnostics bad = (*r)->run(call(results_), *executor_);
+    trial.seconds = now() - run_begin;
+    if (!bad.empty()) {
+      trial.state = Trial::State::refused;
+      trial.why = text_of(bad);
+      return nullptr;
+    }
+    Verdict v = judge(reference_, results_, &*out_.unfused.verdict, options_.tolerance);
+    if (v.ok && !reference_.complete) {
+      v.text = disagreement(reference_, results_, unfused_results_, options_.tolerance);
+      v.ok = v.text.empty();
+    }
+    if (v.ok && !results_.guards_intact()) {
+      v.ok = false;
+      v.text = "it wrote outside its outputs";
+    }
+    out_.verify_seconds += runtime::wall_seconds() - begin;
+    trial.verdict = v;
+    if (v.ok) return *r;
+    trial.state = Trial::State::wrong;
+    trial.why = v.text;
+    return nullptr;
+  }
+
+  runtime::Comparison compare(Runnable& candidate, int pairs) {
+    const double begin = runtime::wall_seconds();
+    const Call a = call(results_), b = call(unfused_results_);
+    runtime::CompareOptions o;
+    o.pairs = pairs;
+    o.wall = options_.threads > 1;
+    const runtime::Comparison c =
+        runtime::compare([&] { CHECK(candidate.run(a, *executor_).empty(), "a timed run failed"); },
+                         [&] { CHECK(unfused_->run(b, *executor_).empty(), "a timed run failed"); }, o);
+    out_.measure_seconds += runtime::wall_seconds() - begin;
+    return c;
+  }
+
+  // Wall seconds that the final pairs of n candidates take.
+  double final_cost(size_t n) const {
+    const double a_pair = 2 * (std::max(2e-3, unfused_run_) + std::max(2e-3, best_run_)) + 0.01;
+    return static_cast<double>(n) * options_.final_pairs * a_pair;
+  }
+
+  void report(size_t tried, size_t all, bool new_best) {
+    Progress p;
+    p.tried = tried;
+    p.proposals = all;
+    p.best_speedup = finalists_.empty() ? 1 : std::max(1.0, finalists_[0].ratio);
+    p.seconds = elapsed();
+    p.budget_seconds = options_.budget.seconds;
+    p.new_best = new_best;
+    options_.progress(p);
+  }
+
+  // True when it became the best.
+  bool try_one(const Proposal& proposal, size_t index, const std::string& unfused_text) {
+    Trial& trial = out_.trials[index];
+    if (tile::print(proposal.candidate.program) == unfused_text) {
+      trial.state = Trial::State::same;
+      trial.why = "this is the unfused schedule";
+      return false;
+    }
+    const std::shared_ptr<Runnable> r = verified(proposal.candidate, trial);
+    if (!r) return false;
+    trial.seconds = std::min(trial.seconds, one_run(*r, results_));
+    const double best = finalists_.empty() ? unfused_run_ : std::min(unfused_run_, best_run_);
+    if (trial.seconds > 1e-3 && trial.seconds > 1.5 * best) {
+      trial.state = Trial::State::slow;
+      trial.why = fmt::format("one run took {:.1f}x the best one's time", trial.seconds / best);
+      return false;
+    }
+    trial.comparison = compare(*r, options_.pairs);
+    trial.seconds = trial.comparison->seconds_a;
+    trial.state = Trial::State::timed;
+    const bool new_best = trial.comparison->ratio > 1 && (finalists_.empty() || trial.comparison->ratio > finalists_[0].ratio);
+    finalists_.push_back({index, r, trial.comparison->ratio});
+    std::stable_sort(finalists_.begin(), finalists_.end(), [](const Runner& a, const Runner& b) { return a.ratio > b.ratio; });
+    if (finalists_.size() > 2) finalists_.pop_back();
+    best_run_ = out_.trials[finalists_[0].trial].seconds;
+    return new_best;
+  }
+
+  void search(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
+    const std::string unfused_text = tile::print(unfused.program);
+    out_.stop = Stop::exhausted;
+    size_t tried = 0;
+    int dry_rounds = 0;
+    for (size_t begin = 0; begin < proposals.size() && out_.stop == Stop::exhausted; begin += options_.round) {
+      bool gain = false;
+      for (size_t i = begin; i < std::min(proposals.size(), begin + options_.round); ++i) {
+        if (options_.interrupted()) out_.stop = Stop::interrupted;
+        else if (static_cast<int64_t>(tried) >= options_.budget.candidates || late(finalists_.empty() ? 0 : final_cost(finalists_.size())))
+          out_.stop = Stop::budget;
+        if (out_.stop != Stop::exhausted) break;
+        const bool best = try_one(proposals[i], i, unfused_text);
+        gain |= best;
+        report(++tried, proposals.size(), best);
+      }
+      dry_rounds = gain ? 0 : dry_rounds + 1;
+      if (dry_rounds == 2 && out_.stop == Stop::exhausted && begin + options_.round < proposals.size()) out_.stop = Stop::no_gain;
+    }
+    if (options_.interrupted()) out_.stop = Stop::interrupted;
+    finish(unfused, proposals);
+  }
+
+  // The full protocol for the last two; the better one stays if it beats the unfused schedule.
+  void finish(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
+    keep_unfused(unfused);
+    size_t winner = finalists_.size();
+    for (size_t i = 0; i < finalists_.size(); ++i) {
+      Trial& trial = out_.trials[finalists_[i].trial];
+      // An end by the user is soon: the five pairs that were measured have to do.
+      if (!options_.interrupted()) {
+        const double left = (options_.budget.seconds - elapsed()) / static_cast<double>(finalists_.size() - i);
+        const double share = std::clamp(left / std::max(1e-9, final_cost(1)), 0.0, 1.0);
+        const int pairs = std::max(options_.pairs, static_cast<int>(share * options_.final_pairs));
+        trial.comparison = compare(*finalists_[i].runnable, pairs);
+        trial.seconds = trial.comparison->seconds_a;
+      }
+      finalists_[i].ratio = trial.comparison->ratio;
+      if (winner == finalists_.size() || finalists_[i].ratio > finalists_[winner].ratio) winner = i;
+    }
+    if (winner == finalists_.size()) {
+      out_.notes.push_back("no candidate could be timed; the unfused schedule is used");
+    } else {
+      const Runner& best = finalists_[winner];
+      const runtime::Comparison& c = *out_.trials[best.trial].comparison;
+      out_.unfused_seconds = c.seconds_b;
+      out_.peak_gflops = c.peak_gflops;
+      if (c.interval.low > 1) {
+        out_.chosen = static_cast<int>(best.trial);
+        out_.runnable = best.runnable;
+        out_.candidate = proposals[best.trial].candidate;
+        out_.verdict = *out_.trials[best.trial].verdict;
+        out_.seconds = c.seconds_a;
+        out_.speedup = c.ratio;
+        out_.speedup_interval = c.interval;
+      } else {
+        out_.seconds = c.seconds_b;
+        out_.notes.push_back(fmt::format("the best candidate was not faster than the unfused schedule ({:.3f}x, 95 % interval {:.3f} to {:.3f}); the unfused schedule is used",
+                                         c.ratio, c.interval.low, c.interval.high));
+      }
+    }
+    if (out_.seconds == 0) out_.seconds = out_.unfused_seconds = unfused_run_;
+    out_.kernel_seconds = out_.runnable->kernel_seconds(call(results_));
+  }
+
+  void keep_unfused(const schedule::Candidate& unfused) {
+    out_.chosen = -1;
+    out_.runnable = unfused_;
+    out_.candidate = unfused;
+    out_.verdict = *out_.unfused.verdict;
+  }
+
+  void choose_by_model(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
+    out_.stop = Stop::deterministic;
+    keep_unfused(unfused);
+    out_.notes.push_back("chosen by the cost model alone: that it is not slower than the unfused schedule is predicted, not measured");
+    for (size_t i = 0; i < proposals.size(); ++i) {
+      if (proposals[i].candidate.seconds >= unfused.seconds) continue;
+      const std::shared_ptr<Runnable> r = verified(proposals[i].candidate, out_.trials[i]);
+      out_.trials[i].seconds = 0;
+      if (!r) continue;
+      out_.chosen = static_cast<int>(i);
+      out_.runnable = r;
+      out_.candidate = proposals[i].candidate;
+      out_.verdict = *out_.trials[i].verdict;
+      return;
+    }
+  }
+
+  const Problem& problem_;
+  const Compile& compile_;
+  const Options& options_;
+  const double start_;
+  std::unique_ptr<Executor> executor_;
+  Results results_, unfused_results_;
+  Reference reference_;
+  std::shared_ptr<Runnable> unfused_;
+  double unfused_run_ = 0, best_run_ = 0;
+  std::vector<Runner> finalists_;
+  Outcome out_;
+};
+
+}  // namespace
+
+Result<Outcome> tune(const Problem& problem, const schedule::Candidate& unfused, const std::vector<Proposal>& proposals,
+                     const Compile& compile, const Options& options) {
+  return Tuner(problem, compile, options).run(unfused, proposals);
+}
+
+}  // namespace cleave::tune
