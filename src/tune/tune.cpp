@@ -30,6 +30,8 @@ const char* name(Trial::State state) {
 
 namespace {
 
+constexpr double kHopeless = 3;
+
 std::string text_of(const Diagnostics& diagnostics) { return diagnostics.front().message(); }
 
 class Tuner {
@@ -225,6 +227,9 @@ class Tuner {
         if (options_.interrupted()) out_.stop = Stop::interrupted;
         else if (static_cast<int64_t>(tried) >= options_.budget.candidates || late(finalists_.empty() ? 0 : final_cost(finalists_.size())))
           out_.stop = Stop::budget;
+        // The model is right within a factor of two; what it puts at three times the best is not worth a run.
+        else if (proposals[i].candidate.seconds > kHopeless * std::min(unfused.seconds, proposals[0].candidate.seconds))
+          out_.stop = Stop::no_gain;
         if (out_.stop != Stop::exhausted) break;
         const bool best = try_one(proposals[i], i, unfused_text);
         gain |= best;
