@@ -27,7 +27,11 @@ bool contains(const Order& order, IndexId i) { return std::find(order.begin(), o
 class Emitter {
  public:
   explicit Emitter(const Program& program)
-      : program_(program), g_(*program.graph), form_(*program.form), b_(g_.name(), g_.shared_syms()), values_(g_.value_count()) {}
+      : program_(program),
+        g_(*program.graph),
+        form_(*program.form),
+        b_(g_.name(), g_.shared_syms()),
+        values_(g_.value_count()) {}
 
   Graph run(const std::vector<std::vector<Root>>& replaced) {
     for (sym::Expr d : g_.dims()) {
@@ -38,14 +42,19 @@ class Emitter {
       const auto& n = g_.producer(v);
       const std::string& name = n.attributes.get<std::string>("name");
       const auto& type = g_.type(v);
-      if (n.op == Op::input) values_[v.index] = b_.input(name, type.dtype, type.shape);
-      else if (n.op == Op::scalar) values_[v.index] = b_.scalar(name, type.dtype);
-      else values_[v.index] = b_.constant(name, type.dtype, type.shape, n.attributes.get<graph::ConstantData>("data"));
+      if (n.op == Op::input)
+        values_[v.index] = b_.input(name, type.dtype, type.shape);
+      else if (n.op == Op::scalar)
+        values_[v.index] = b_.scalar(name, type.dtype);
+      else
+        values_[v.index] = b_.constant(name, type.dtype, type.shape, n.attributes.get<graph::ConstantData>("data"));
     }
     for (size_t s = 0; s < program_.steps.size(); ++s) {
       const Step& step = program_.steps[s];
-      if (step.barrier.valid()) emit_barrier(g_.node(step.barrier));
-      else emit_region(s < replaced.size() && !replaced[s].empty() ? replaced[s] : step.roots);
+      if (step.barrier.valid())
+        emit_barrier(g_.node(step.barrier));
+      else
+        emit_region(s < replaced.size() && !replaced[s].empty() ? replaced[s] : step.roots);
     }
     for (const auto& o : g_.outputs()) b_.output(o.name, values_[o.value.index]);
     return b_.take();
@@ -88,8 +97,10 @@ class Emitter {
       if (root.axes[a].empty()) added.push_back(static_cast<int64_t>(a));
       plain &= root.axes[a].size() <= 1;
     }
-    if (!plain) v = b_.make(Op::reshape, {v}, {{"shape", type.shape}});
-    else if (!added.empty()) v = b_.make(Op::unsqueeze, {v}, {{"axes", added}});
+    if (!plain)
+      v = b_.make(Op::reshape, {v}, {{"shape", type.shape}});
+    else if (!added.empty())
+      v = b_.make(Op::unsqueeze, {v}, {{"axes", added}});
     return convert(v, type.dtype);
   }
 
@@ -118,8 +129,10 @@ class Emitter {
     int64_t at = 0;
     for (IndexId i : order) {
       const bool present = contains(t.order, i);
-      if (present) begun = true;
-      else if (begun) added.push_back(at);
+      if (present)
+        begun = true;
+      else if (begun)
+        added.push_back(at);
       if (begun) ++at;
     }
     return added.empty() ? v : b_.make(Op::unsqueeze, {v}, {{"axes", added}});
@@ -161,7 +174,8 @@ class Emitter {
       case Kind::leaf: return leaf(t);
       case Kind::literal: return {b_.literal(t.value, t.dtype), {}};
       case Kind::extent:
-        if (const auto c = form_.syms().as_constant(t.extent)) return {b_.literal(static_cast<double>(*c), t.dtype), {}};
+        if (const auto c = form_.syms().as_constant(t.extent))
+          return {b_.literal(static_cast<double>(*c), t.dtype), {}};
         return {b_.make(Op::extent, {}, {{"of", std::vector<sym::Expr>{t.extent}}, {"dtype", t.dtype}}), {}};
       case Kind::iota:
         return {b_.make(Op::iota, {}, {{"shape", shape_of(t.free)}, {"axis", int64_t{0}}, {"dtype", t.dtype}}), t.free};
@@ -183,11 +197,13 @@ class Emitter {
       plain &= t.axes[a].size() <= 1;
       order.insert(order.end(), t.axes[a].begin(), t.axes[a].end());
     }
-    if (!plain) v = b_.make(Op::reshape, {v}, {{"shape", shape_of(order)}});
+    if (!plain)
+      v = b_.make(Op::reshape, {v}, {{"shape", shape_of(order)}});
     else if (!ones.empty()) {
       // A region's result may have got these axes of extent 1 just before.
       const graph::Node& n = b_.graph().producer(v);
-      const bool undo = n.op == Op::unsqueeze && graph::normalise_axes(n.attributes.get<std::vector<int64_t>>("axes"), t.axes.size()) == ones;
+      const bool undo = n.op == Op::unsqueeze &&
+                        graph::normalise_axes(n.attributes.get<std::vector<int64_t>>("axes"), t.axes.size()) == ones;
       v = undo ? n.operands[0] : b_.make(Op::squeeze, {v}, {{"axes", ones}});
     }
     return {convert(v, t.dtype), order};
@@ -230,8 +246,10 @@ class Emitter {
     std::vector<int64_t> axes;
     Order order;
     for (size_t i = 0; i < a.order.size(); ++i) {
-      if (has(t.bound, a.order[i])) axes.push_back(static_cast<int64_t>(i));
-      else order.push_back(a.order[i]);
+      if (has(t.bound, a.order[i]))
+        axes.push_back(static_cast<int64_t>(i));
+      else
+        order.push_back(a.order[i]);
     }
     return {b_.make_all(t.op, {a.value}, {{"axes", axes}}).at(t.source), order};
   }
@@ -246,8 +264,8 @@ class Emitter {
     t.order = std::move(order);
   }
 
-  // Index names for a spec: the label's name, numbered in order of appearance, so that the spec does not depend on which
-  // copies of a label are meant.
+  // Index names for a spec: the label's name, numbered in order of appearance, so that the spec does not depend on
+  // which copies of a label are meant.
   class Names {
    public:
     explicit Names(const Form& form) : form_(form) {}
@@ -300,7 +318,8 @@ class Emitter {
     auto [it, fresh] = known.emplace(id, false);
     if (!fresh) return it->second;
     const Term& t = form_.at(id);
-    bool yes = (t.kind == Kind::scaled_sum || (t.kind == Kind::reduce && t.op == Op::amax)) && t.args[0] == key.first && t.bound == key.second;
+    bool yes = (t.kind == Kind::scaled_sum || (t.kind == Kind::reduce && t.op == Op::amax)) && t.args[0] == key.first &&
+               t.bound == key.second;
     for (TermId a : t.args) yes = yes || depends(a, key, known);
     return known[id] = yes;
   }
@@ -361,7 +380,8 @@ class Emitter {
     const auto results = b_.make_all(Op::scaled_reduce, operands, {{"spec", print(spec)}});
     const TermId max = form_.reduce(Op::amax, bound, scores);
     memo_.try_emplace(max, Tensor{results[0], orders[0]});
-    for (size_t i = 0; i < members.size(); ++i) memo_.insert_or_assign(members[i], Tensor{results[i + 1], orders[i + 1]});
+    for (size_t i = 0; i < members.size(); ++i)
+      memo_.insert_or_assign(members[i], Tensor{results[i + 1], orders[i + 1]});
   }
 
   const Program& program_;

@@ -10,7 +10,8 @@ namespace cleave::algebra {
 
 using graph::Op;
 
-Extractor::Extractor(const Values& values, Normaliser& normal, std::function<bool(uint32_t)> constant, ExtractOptions options)
+Extractor::Extractor(const Values& values, Normaliser& normal, std::function<bool(uint32_t)> constant,
+                     ExtractOptions options)
     : values_(values), normal_(normal), constant_(std::move(constant)), options_(options) {
   for (const ValueClass& v : values.classes()) free_of_charge_.push_back(is_constant(v.poly));
 }
@@ -73,8 +74,10 @@ bool Extractor::merge(const Choice& a, const Choice& b, Choice& out) {
   out.picks.clear();
   size_t i = 0, j = 0;
   while (i < a.picks.size() || j < b.picks.size()) {
-    if (j == b.picks.size() || (i < a.picks.size() && a.picks[i].first < b.picks[j].first)) out.picks.push_back(a.picks[i++]);
-    else if (i == a.picks.size() || b.picks[j].first < a.picks[i].first) out.picks.push_back(b.picks[j++]);
+    if (j == b.picks.size() || (i < a.picks.size() && a.picks[i].first < b.picks[j].first))
+      out.picks.push_back(a.picks[i++]);
+    else if (i == a.picks.size() || b.picks[j].first < a.picks[i].first)
+      out.picks.push_back(b.picks[j++]);
     else {
       if (a.picks[i].second != b.picks[j].second) return false;
       out.picks.push_back(a.picks[i++]);
@@ -117,21 +120,28 @@ const std::vector<Choice>& Extractor::best(ClassId c, const Scenario& s) {
       all.push_back(std::move(choice));
     }
   }
-  std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return std::pair(a.cost, a.picks.size()) < std::pair(b.cost, b.picks.size()) ||
-                                                                                  (a.cost == b.cost && a.picks.size() == b.picks.size() && a.picks < b.picks); });
+  std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
+    return std::pair(a.cost, a.picks.size()) < std::pair(b.cost, b.picks.size()) ||
+           (a.cost == b.cost && a.picks.size() == b.picks.size() && a.picks < b.picks);
+  });
   keep_one_of_each_shape(all);
   if (all.size() > options_.keep_inner) {
     // The best ones, and the best of every producer as far as there is room.
     std::vector<Choice> kept;
     std::set<uint32_t> seen;
-    auto producer_of = [&](const Choice& x) { return std::lower_bound(x.picks.begin(), x.picks.end(), std::pair(c, uint32_t{0}))->second; };
+    auto producer_of = [&](const Choice& x) {
+      return std::lower_bound(x.picks.begin(), x.picks.end(), std::pair(c, uint32_t{0}))->second;
+    };
     for (const Choice& x : all)
-      if (kept.size() < options_.keep_inner && (kept.size() < options_.keep_inner / 2 || !seen.contains(producer_of(x)))) {
+      if (kept.size() < options_.keep_inner &&
+          (kept.size() < options_.keep_inner / 2 || !seen.contains(producer_of(x)))) {
         kept.push_back(x);
         seen.insert(producer_of(x));
       }
     for (const Choice& x : all)
-      if (kept.size() < options_.keep_inner && std::none_of(kept.begin(), kept.end(), [&](const Choice& y) { return x.picks == y.picks; })) kept.push_back(x);
+      if (kept.size() < options_.keep_inner &&
+          std::none_of(kept.begin(), kept.end(), [&](const Choice& y) { return x.picks == y.picks; }))
+        kept.push_back(x);
     all = std::move(kept);
   }
   open_.erase(c);
@@ -176,7 +186,8 @@ std::vector<Choice> Extractor::best_together(const std::vector<ClassId>& roots, 
   for (ClassId r : roots) {
     all = combine(all, best(r, s));
     for (Choice& c : all) c.cost = total(c);
-    std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) { return std::tie(a.cost, a.picks) < std::tie(b.cost, b.picks); });
+    std::sort(all.begin(), all.end(),
+              [](const Choice& a, const Choice& b) { return std::tie(a.cost, a.picks) < std::tie(b.cost, b.picks); });
     keep_one_of_each_shape(all);
     if (all.size() > keep) all.resize(keep);
   }
@@ -194,7 +205,8 @@ std::vector<Choice> Extractor::run(const std::vector<ClassId>& roots) {
   return out;
 }
 
-std::vector<Choice> Extractor::diverse(const std::vector<ClassId>& roots, const std::vector<Choice>& known, size_t most) {
+std::vector<Choice> Extractor::diverse(const std::vector<ClassId>& roots, const std::vector<Choice>& known,
+                                       size_t most) {
   std::set<std::pair<ClassId, uint32_t>> seen;
   for (const Choice& c : known) seen.insert(c.picks.begin(), c.picks.end());
   std::vector<Choice> out;
@@ -227,7 +239,8 @@ uint32_t Extractor::pick_of(const Choice& choice, ClassId c) {
   return at->second;
 }
 
-std::vector<TermId> Extractor::build(const Values& values, const std::vector<ClassId>& roots, Form& form, const std::function<uint32_t(ClassId)>& pick) {
+std::vector<TermId> Extractor::build(const Values& values, const std::vector<ClassId>& roots, Form& form,
+                                     const std::function<uint32_t(ClassId)>& pick) {
   std::map<ClassId, TermId> made;  // an invalid term: under way
   std::function<TermId(ClassId)> visit = [&](ClassId c) -> TermId {
     c = values.find(c);
@@ -241,7 +254,9 @@ std::vector<TermId> Extractor::build(const Values& values, const std::vector<Cla
     }
     TermId t = p.term;
     if (!t.valid()) switch (p.kind) {
-        case Kind::map: t = p.op == Op::cast ? form.cast(args[0], p.to, values.classes()[c].dtype) : form.map(p.op, args); break;
+        case Kind::map:
+          t = p.op == Op::cast ? form.cast(args[0], p.to, values.classes()[c].dtype) : form.map(p.op, args);
+          break;
         case Kind::reduce: t = form.reduce(p.op, p.bound, args[0], p.result); break;
         case Kind::contract: t = form.contract(p.bound, args[0], args[1]); break;
         default: CHECK(false, "a producer of kind {}", static_cast<int>(p.kind));

@@ -28,7 +28,8 @@ class Extractor {
   // Choices that have a given kind of producer which none of `known` has, the cheapest for each.
   std::vector<Choice> diverse(const std::vector<ClassId>& roots, const std::vector<Choice>& known, size_t most);
   // The terms of a choice; `pick(class)` says which producer. No term for a root that would need itself.
-  static std::vector<TermId> build(const Values& values, const std::vector<ClassId>& roots, Form& form, const std::function<uint32_t(ClassId)>& pick);
+  static std::vector<TermId> build(const Values& values, const std::vector<ClassId>& roots, Form& form,
+                                   const std::function<uint32_t(ClassId)>& pick);
   static uint32_t pick_of(const Choice& choice, ClassId c);
 
  private:

@@ -9,7 +9,9 @@ namespace cleave::algebra {
 
 namespace {
 
-uint64_t mul_mod(uint64_t a, uint64_t b, uint64_t p) { return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b % p); }
+uint64_t mul_mod(uint64_t a, uint64_t b, uint64_t p) {
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b % p);
+}
 uint64_t pow_mod(uint64_t a, uint64_t e, uint64_t p) {
   uint64_t out = 1 % p;
   for (a %= p; e; e >>= 1, a = mul_mod(a, a, p))

@@ -1,5 +1,5 @@
-// Exact arithmetic modulo a tower of primes, each dividing the next minus one, so that exp can take a residue modulo one
-// prime to the next: w^x with w of that order, and exp(a + b) = exp(a) exp(b) holds exactly.
+// Exact arithmetic modulo a tower of primes, each dividing the next minus one, so that exp can take a residue modulo
+// one prime to the next: w^x with w of that order, and exp(a + b) = exp(a) exp(b) holds exactly.
 #pragma once
 
 #include <cstdint>

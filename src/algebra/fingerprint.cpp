@@ -63,7 +63,8 @@ uint64_t Draw::extent_residue(int l, sym::Expr e) {
   sym::Pool& syms = normal_.form().syms();
   const uint64_t p = tower_.prime(l);
   // Whole extents are symbols, numbers included; sums and products of symbols are computed.
-  if (syms.kind(e) != sym::Kind::polynomial) return 1 + mix(mix(seed_, 0x657874), mix(e.index, static_cast<uint64_t>(l))) % (p - 1);
+  if (syms.kind(e) != sym::Kind::polynomial)
+    return 1 + mix(mix(seed_, 0x657874), mix(e.index, static_cast<uint64_t>(l))) % (p - 1);
   uint64_t sum = 0;
   for (const auto& term : syms.terms(e)) {
     uint64_t product = tower_.from(l, term.coefficient);
@@ -75,7 +76,9 @@ uint64_t Draw::extent_residue(int l, sym::Expr e) {
 
 uint64_t Draw::weight(int l, IndexId i, int64_t coordinate) {
   const uint32_t label = normal_.form().at(i).label;
-  auto random = [&](int64_t c) { return mix(mix(seed_, 0x776569 + label), mix(static_cast<uint64_t>(c), static_cast<uint64_t>(l))) % tower_.prime(l); };
+  auto random = [&](int64_t c) {
+    return mix(mix(seed_, 0x776569 + label), mix(static_cast<uint64_t>(c), static_cast<uint64_t>(l))) % tower_.prime(l);
+  };
   if (coordinate + 1 < extents_[label]) return random(coordinate);
   uint64_t rest = extent_residue(l, normal_.form().label(label).extent);
   for (int64_t c = 0; c + 1 < extents_[label]; ++c) rest = tower_.sub(l, rest, random(c));
@@ -96,8 +99,10 @@ Print Draw::constant(Rational r) {
 
 Print Draw::literal(double v) {
   Print p = make({}, true);
-  if (std::isinf(v)) p.flags = {v < 0 ? kLow : kHigh};
-  else if (std::isnan(v)) p.bad = true;
+  if (std::isinf(v))
+    p.flags = {v < 0 ? kLow : kHigh};
+  else if (std::isnan(v))
+    p.bad = true;
   else
     for (int l = 0; l <= top(); ++l) p.levels[static_cast<size_t>(l)][0] = tower_.from(l, v);
   return p;
@@ -119,7 +124,8 @@ Print Draw::hashed(uint64_t key, const std::vector<const Print*>& args) {
       const uint8_t f = flag(*args[k], at[k][i]);
       h = mix(h, f ? ~uint64_t{f} : args[k]->levels.back()[at[k][i]]);
     }
-    for (int l = 0; l <= top(); ++l) p.levels[static_cast<size_t>(l)][i] = mix(h, static_cast<uint64_t>(l)) % tower_.prime(l);
+    for (int l = 0; l <= top(); ++l)
+      p.levels[static_cast<size_t>(l)][i] = mix(h, static_cast<uint64_t>(l)) % tower_.prime(l);
   }
   return p;
 }
@@ -139,9 +145,12 @@ Print Draw::product(const Print& a, const Print& b, bool positive_a, bool positi
     p.flags.resize(x.size());
     for (size_t i = 0; i < x.size(); ++i) {
       const uint8_t f = flag(a, x[i]), g = flag(b, y[i]);
-      if (f && g) p.bad = true;
-      else if (f) positive_b ? void(p.flags[i] = f) : void(p.bad = true);
-      else if (g) positive_a ? void(p.flags[i] = g) : void(p.bad = true);
+      if (f && g)
+        p.bad = true;
+      else if (f)
+        positive_b ? void(p.flags[i] = f) : void(p.bad = true);
+      else if (g)
+        positive_a ? void(p.flags[i] = g) : void(p.bad = true);
     }
   }
   return p;
@@ -157,7 +166,8 @@ Print Draw::sum(const Print& a, const Print& b, bool minus) {
     auto& out = p.levels[k];
     out.resize(x.size());
     for (size_t i = 0; i < x.size(); ++i)
-      out[i] = minus ? tower_.sub(l, a.levels[k][x[i]], b.levels[k][y[i]]) : tower_.add(l, a.levels[k][x[i]], b.levels[k][y[i]]);
+      out[i] = minus ? tower_.sub(l, a.levels[k][x[i]], b.levels[k][y[i]])
+                     : tower_.add(l, a.levels[k][x[i]], b.levels[k][y[i]]);
   }
   if (!a.flags.empty() || !b.flags.empty()) {
     p.flags.resize(x.size());
@@ -246,13 +256,15 @@ Print Draw::extremum(const std::vector<const Print*>& args, const Indices& bound
       }
       if (!a->sets.empty() && !minimum && !a->sets[k].empty())
         for (uint64_t v : a->sets[k]) seen[to[i]].push_back({v, {a, k}});
-      else seen[to[i]].push_back({a->levels.back()[k], {a, k}});
+      else
+        seen[to[i]].push_back({a->levels.back()[k], {a, k}});
     }
   }
   for (size_t i = 0; i < n; ++i) {
     auto& list = seen[i];
     std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    list.erase(std::unique(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.first == b.first; }), list.end());
+    list.erase(std::unique(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
+               list.end());
     if (other[i]) p.bad = true;
     if (list.empty()) {
       if (p.flags.empty()) p.flags.resize(n);
@@ -268,9 +280,12 @@ Print Draw::extremum(const std::vector<const Print*>& args, const Indices& bound
     for (int l = 0; l <= top(); ++l) {
       auto& level = p.levels[static_cast<size_t>(l)];
       if (level.empty()) continue;
-      if (list.size() > 1) level[i] = mix(h, static_cast<uint64_t>(l)) % tower_.prime(l);
-      else if (source->levels[static_cast<size_t>(l)].empty()) level.clear();
-      else level[i] = source->levels[static_cast<size_t>(l)][k];
+      if (list.size() > 1)
+        level[i] = mix(h, static_cast<uint64_t>(l)) % tower_.prime(l);
+      else if (source->levels[static_cast<size_t>(l)].empty())
+        level.clear();
+      else
+        level[i] = source->levels[static_cast<size_t>(l)][k];
     }
   }
   return p;
@@ -283,7 +298,8 @@ Print Draw::select(const Print& c, const Print& a, const Print& b) {
   for (size_t k = 0; k < p.levels.size(); ++k) {
     if (a.levels[k].empty() || b.levels[k].empty()) continue;
     p.levels[k].resize(w.size());
-    for (size_t i = 0; i < w.size(); ++i) p.levels[k][i] = c.levels.back()[w[i]] ? a.levels[k][x[i]] : b.levels[k][y[i]];
+    for (size_t i = 0; i < w.size(); ++i)
+      p.levels[k][i] = c.levels.back()[w[i]] ? a.levels[k][x[i]] : b.levels[k][y[i]];
   }
   if (!a.flags.empty() || !b.flags.empty()) {
     p.flags.resize(w.size());
@@ -378,7 +394,8 @@ const Print& Draw::of(AtomId id) {
         uint64_t h = mix(mix(seed_, 0x6c656166), a.source);
         for (const auto& axis : at) h = mix(h, axis[i]);
         for (int l = 0; l <= top(); ++l)
-          p.levels[static_cast<size_t>(l)][i] = boolean ? (h >> 7) & 1 : mix(h, static_cast<uint64_t>(l)) % tower_.prime(l);
+          p.levels[static_cast<size_t>(l)][i] =
+              boolean ? (h >> 7) & 1 : mix(h, static_cast<uint64_t>(l)) % tower_.prime(l);
       }
       break;
     }
@@ -389,7 +406,8 @@ const Print& Draw::of(AtomId id) {
       const uint32_t label = normal_.form().at(a.free[0]).label;
       for (size_t i = 0; i < size_of(p.free); ++i)
         for (int l = 0; l <= top(); ++l)
-          p.levels[static_cast<size_t>(l)][i] = mix(mix(seed_, 0x696f7461 + label), mix(i, static_cast<uint64_t>(l))) % tower_.prime(l);
+          p.levels[static_cast<size_t>(l)][i] =
+              mix(mix(seed_, 0x696f7461 + label), mix(i, static_cast<uint64_t>(l))) % tower_.prime(l);
       break;
     }
     case AtomKind::function: p = map(a.op, a.dtype, a.to, a.args, a.arg_types); break;
@@ -416,8 +434,9 @@ const Print& Draw::of(PolyId id) {
     bool positive = m.coefficient.n > 0;
     for (const Factor& f : m.factors) {
       const bool positive_factor = normal_.at(f.atom).positive || !f.power.integer();
-      p = f.power.is(1) && m.factors.size() == 1 && m.coefficient.is(1) ? of(f.atom)
-                                                                       : product(p, f.power.is(1) ? of(f.atom) : power(of(f.atom), f.power), positive, positive_factor);
+      p = f.power.is(1) && m.factors.size() == 1 && m.coefficient.is(1)
+              ? of(f.atom)
+              : product(p, f.power.is(1) ? of(f.atom) : power(of(f.atom), f.power), positive, positive_factor);
       positive = positive && positive_factor;
     }
     out = first ? std::move(p) : sum(out, p, false);
@@ -549,7 +568,8 @@ bool Draw::has_root(AtomId a) {
 uint64_t Draw::key(const Print& p) const {
   uint64_t h = 0x6b6579;
   for (IndexId i : p.free) h = mix(h, i.index);
-  for (size_t i = 0; i < p.levels.back().size(); ++i) h = mix(h, flag(p, i) ? ~uint64_t{flag(p, i)} : p.levels.back()[i]);
+  for (size_t i = 0; i < p.levels.back().size(); ++i)
+    h = mix(h, flag(p, i) ? ~uint64_t{flag(p, i)} : p.levels.back()[i]);
   return h;
 }
 

@@ -12,11 +12,11 @@
 namespace cleave::algebra {
 
 struct Print {
-  Indices free;                                // sorted; row-major layout in this order
-  std::vector<std::vector<uint64_t>> levels;   // per level of the tower the residues; empty: not known
-  std::vector<uint8_t> flags;                  // 0 finite, 1 -inf, 2 +inf; empty: all finite
-  std::vector<std::vector<uint64_t>> sets;     // of maxima: the sorted distinct operands' residues
-  bool bad = false;                            // outside of what is exact (inf - inf, division by 0)
+  Indices free;                               // sorted; row-major layout in this order
+  std::vector<std::vector<uint64_t>> levels;  // per level of the tower the residues; empty: not known
+  std::vector<uint8_t> flags;                 // 0 finite, 1 -inf, 2 +inf; empty: all finite
+  std::vector<std::vector<uint64_t>> sets;    // of maxima: the sorted distinct operands' residues
+  bool bad = false;                           // outside of what is exact (inf - inf, division by 0)
 };
 
 // One draw: extents, weights, symbols, leaves.

@@ -42,8 +42,13 @@ IndexId Form::index(uint32_t label, uint32_t copy) {
 }
 
 TermId Form::intern(Term t) {
-  std::vector<uint64_t> key{static_cast<uint64_t>(t.kind), static_cast<uint64_t>(t.op), static_cast<uint64_t>(t.dtype),
-                            static_cast<uint64_t>(t.to), t.source, t.extent.index, t.args.size()};
+  std::vector<uint64_t> key{static_cast<uint64_t>(t.kind),
+                            static_cast<uint64_t>(t.op),
+                            static_cast<uint64_t>(t.dtype),
+                            static_cast<uint64_t>(t.to),
+                            t.source,
+                            t.extent.index,
+                            t.args.size()};
   for (TermId a : t.args) key.push_back(a.index);
   for (IndexId i : t.bound) key.push_back(i.index);
   key.push_back(~uint64_t{0});
@@ -101,7 +106,8 @@ TermId Form::map(graph::Op op, std::vector<TermId> args) {
   t.kind = Kind::map;
   t.op = op;
   for (TermId a : args) t.free = unite(t.free, terms_[a].free);
-  t.dtype = op == graph::Op::unscale ? terms_[args[0]].dtype : result_dtype(graph::scalar_fn(op), terms_[args.back()].dtype);
+  t.dtype =
+      op == graph::Op::unscale ? terms_[args[0]].dtype : result_dtype(graph::scalar_fn(op), terms_[args.back()].dtype);
   t.args = std::move(args);
   return intern(std::move(t));
 }
@@ -219,7 +225,11 @@ bool Form::is_literal(TermId id, double value) const {
 
 std::string Form::print(IndexId id) const {
   const Index& i = indices_[id];
-  return i.copy ? fmt::format("{}{}", labels_[i.label].name, i.copy) : labels_[i.label].name;
+  const std::string& name = labels_[i.label].name;
+  if (i.copy == 0) return name;
+  // The copies that normal forms bind (normal.hpp) carry a prime.
+  if (i.copy < 1000) return fmt::format("{}{}", name, i.copy);
+  return i.copy % 16 == 1000 % 16 ? name + "'" : fmt::format("{}'{}", name, (i.copy - 1000) % 16);
 }
 
 std::string Form::print(TermId id) const {
@@ -235,13 +245,14 @@ std::string Form::print(TermId id) const {
     case Kind::leaf: {
       std::string axes;
       for (const Indices& axis : t.axes) axes += (axes.empty() ? "" : ",") + (axis.empty() ? "1" : list(axis));
-      return fmt::format("v{}[{}]", t.source, axes);
+      return axes.empty() ? source_name(t.source) : fmt::format("{}[{}]", source_name(t.source), axes);
     }
     case Kind::literal: return fmt::format("{}", t.value);
     case Kind::extent: return fmt::format("|{}|", syms_->print(t.extent));
     case Kind::iota: return list(t.free);
     case Kind::map:
-      return t.op == graph::Op::cast ? fmt::format("{}({})", name(t.to), args) : fmt::format("{}({})", info(t.op).name, args);
+      return t.op == graph::Op::cast ? fmt::format("{}({})", name(t.to), args)
+                                     : fmt::format("{}({})", info(t.op).name, args);
     case Kind::reduce: return fmt::format("{}_{{{}}}({})", info(t.op).name, list(t.bound), args);
     case Kind::contract: return fmt::format("sum_{{{}}}({} * {})", list(t.bound), print(t.args[0]), print(t.args[1]));
     case Kind::scaled_sum: return fmt::format("scaled_{{{}}}({})", list(t.bound), args);

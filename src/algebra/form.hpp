@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -48,10 +49,10 @@ struct Term {
   std::vector<TermId> args;
   Indices bound;
   Indices free;
-  uint32_t source = 0;  // leaf: the graph value; moments: which result
-  Axes axes;            // leaf
-  double value = 0;     // literal
-  sym::Expr extent;     // extent
+  uint32_t source = 0;    // leaf: the graph value; moments: which result
+  Axes axes;              // leaf
+  double value = 0;       // literal
+  sym::Expr extent;       // extent
   DType to = DType::f32;  // cast: the rounding that it applies
 };
 
@@ -89,6 +90,12 @@ class Form {
   // The term with free indices replaced (bound ones move out of the way).
   TermId rename(TermId id, const std::map<IndexId, IndexId>& by);
 
+  void name_source(uint32_t source, std::string name) { source_names_[source] = std::move(name); }
+  std::string source_name(uint32_t source) const {
+    auto it = source_names_.find(source);
+    return it == source_names_.end() ? "v" + std::to_string(source) : it->second;
+  }
+
   bool is_literal(TermId id, double value) const;
   std::string print(TermId id) const;
   std::string print(IndexId id) const;
@@ -97,6 +104,7 @@ class Form {
   TermId intern(Term term);
 
   std::shared_ptr<sym::Pool> syms_;
+  std::map<uint32_t, std::string> source_names_;  // for people
   std::vector<Label> labels_;
   Store<Index, IndexTag> indices_;
   std::map<std::pair<uint32_t, uint32_t>, IndexId> index_by_;

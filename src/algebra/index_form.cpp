@@ -90,13 +90,18 @@ class Dims {
   std::vector<sym::Expr> extent_;
 };
 
-bool repeats(const graph::IndexNames& names) { return std::set<std::string>(names.begin(), names.end()).size() != names.size(); }
+bool repeats(const graph::IndexNames& names) {
+  return std::set<std::string>(names.begin(), names.end()).size() != names.size();
+}
 
 class Reader {
  public:
-  Reader(const Graph& graph, const ReadOptions& options) : g_(graph), options_(options), syms_(graph.syms()), dims_(syms_) {
+  Reader(const Graph& graph, const ReadOptions& options)
+      : g_(graph), options_(options), syms_(graph.syms()), dims_(syms_) {
     program_.graph = &graph;
     program_.form = std::make_shared<Form>(graph.shared_syms());
+    for (uint32_t v = 0; v < graph.value_count(); ++v)
+      if (const std::string& name = graph.value(ValueId(v)).name; !name.empty()) program_.form->name_source(v, name);
   }
 
   Program run() {
@@ -136,7 +141,8 @@ class Reader {
       }
       case Category::reduce: return n.op != Op::moments || !n.operands.empty();
       case Category::view:
-        return n.op == Op::reshape || n.op == Op::transpose || n.op == Op::broadcast || n.op == Op::squeeze || n.op == Op::unsqueeze;
+        return n.op == Op::reshape || n.op == Op::transpose || n.op == Op::broadcast || n.op == Op::squeeze ||
+               n.op == Op::unsqueeze;
       case Category::gather:
       case Category::scan:
       case Category::select:
@@ -226,7 +232,7 @@ class Reader {
         auto visit = [&](const graph::IndexNames& names, const std::vector<int>& list) {
           for (size_t a = 0; a < names.size(); ++a) {
             if (list[a] < 0) continue;
-          spec_names_.emplace_back(list[a], names[a]);
+            spec_names_.emplace_back(list[a], names[a]);
             auto [it, fresh] = by.emplace(names[a], list[a]);
             if (!fresh) ok &= join(it->second, list[a]);
           }
@@ -296,21 +302,25 @@ class Reader {
       if (ordinary(id))
         for (ValueId v : g_.node(id).operands) {
           const NodeId from = g_.value(v).node;
-          if (ordinary(from) && level[from.index] == level[id.index] && !cuts.contains(v)) parent[find(from.index)] = find(id.index);
+          if (ordinary(from) && level[from.index] == level[id.index] && !cuts.contains(v))
+            parent[find(from.index)] = find(id.index);
         }
     // Roots: values read from outside of their region, and outputs.
     std::vector<bool> root(g_.value_count());
     for (NodeId id : g_.node_ids())
       for (ValueId v : g_.node(id).operands) {
         const NodeId from = g_.value(v).node;
-        if (is_made(from)) root[v.index] = root[v.index] || barrier_[id.index];
-        else if (!is_leaf(from) && !barrier_[from.index] && (!ordinary(id) || find(from.index) != find(id.index))) root[v.index] = true;
+        if (is_made(from))
+          root[v.index] = root[v.index] || barrier_[id.index];
+        else if (!is_leaf(from) && !barrier_[from.index] && (!ordinary(id) || find(from.index) != find(id.index)))
+          root[v.index] = true;
       }
     for (const auto& o : g_.outputs()) root[o.value.index] = !barrier_[g_.value(o.value).node.index];
     std::map<std::pair<int, uint32_t>, std::vector<ValueId>> regions;
     std::map<int, std::vector<NodeId>> barriers;
     for (NodeId id : g_.node_ids()) {
-      if (barrier_[id.index]) barriers[level[id.index]].push_back(id);
+      if (barrier_[id.index])
+        barriers[level[id.index]].push_back(id);
       else
         for (ValueId v : g_.node(id).results)
           if (root[v.index]) regions[{level[id.index], find(id.index)}].push_back(v);
@@ -337,8 +347,8 @@ class Reader {
     }
   }
 
-  // Values at which large graphs are cut: walking in topological order, after each `max_region_nodes` ordinary nodes the
-  // place of the last half where the fewest values cross.
+  // Values at which large graphs are cut: walking in topological order, after each `max_region_nodes` ordinary nodes
+  // the place of the last half where the fewest values cross.
   std::set<ValueId> choose_cuts() const {
     std::set<ValueId> cuts;
     std::vector<uint32_t> last_use(g_.value_count(), 0), order;
@@ -372,7 +382,8 @@ class Reader {
       const Category category = info(n.op).category;
       reduction = reduction || category == Category::contract || category == Category::reduce;
       if (k - begin > 4 * options_.max_region_nodes) begin = k;  // no stream here
-      if (!reduction || k - begin < 5 || n.op != Op::add || uses[n.results[0].index] < 2 || splits[n.results[0].index]) continue;
+      if (!reduction || k - begin < 5 || n.op != Op::add || uses[n.results[0].index] < 2 || splits[n.results[0].index])
+        continue;
       const auto crossed = crossing(order[k], order[begin]);
       if (crossed.size() != 1 || crossed[0] != n.results[0]) continue;
       cuts.insert(crossed[0]);
@@ -408,7 +419,8 @@ class Reader {
       const sym::Expr e = dims_.extent(r);
       std::string stem = syms_.kind(e) == sym::Kind::symbol ? syms_.symbol_name(e) : "x";
       std::transform(stem.begin(), stem.end(), stem.begin(), [](unsigned char c) { return std::tolower(c); });
-      const auto spec = std::find_if(spec_names_.begin(), spec_names_.end(), [&](const auto& p) { return dims_.root(p.first) == r; });
+      const auto spec =
+          std::find_if(spec_names_.begin(), spec_names_.end(), [&](const auto& p) { return dims_.root(p.first) == r; });
       if (spec != spec_names_.end()) stem = spec->second;
       const std::string base = stem;
       for (int n = 1; !names_.insert(stem).second; ++n) stem = base + "_" + std::to_string(n);
@@ -487,7 +499,8 @@ class Reader {
       case Category::elementwise: {
         std::vector<TermId> args;
         for (ValueId o : n.operands)
-          args.push_back(read_operand(o, operand_axes(o, [&](size_t a) { return axes[aligned(axes.size(), rank(o), a)]; })));
+          args.push_back(
+              read_operand(o, operand_axes(o, [&](size_t a) { return axes[aligned(axes.size(), rank(o), a)]; })));
         return form.map(n.op, std::move(args));
       }
       case Category::cast: {
@@ -507,13 +520,15 @@ class Reader {
           int dim = -1;
           for (size_t o = 0; o < 2; ++o)
             for (size_t a = 0; a < spec.operands[o].size(); ++a)
-              if (spec.operands[o][a] == name && axis_dims_[n.operands[o].index][a] >= 0) dim = axis_dims_[n.operands[o].index][a];
+              if (spec.operands[o][a] == name && axis_dims_[n.operands[o].index][a] >= 0)
+                dim = axis_dims_[n.operands[o].index][a];
           by[name] = new_axis(dim, taken);
           bound.insert(bound.end(), by[name].begin(), by[name].end());
         }
         TermId args[2];
         for (size_t o = 0; o < 2; ++o)
-          args[o] = read_operand(n.operands[o], operand_axes(n.operands[o], [&](size_t a) { return by[spec.operands[o][a]]; }));
+          args[o] = read_operand(n.operands[o],
+                                 operand_axes(n.operands[o], [&](size_t a) { return by[spec.operands[o][a]]; }));
         return form.contract(sorted(bound), args[0], args[1]);
       }
       case Category::reduce: {
@@ -550,7 +565,8 @@ class Reader {
           const auto map = view_map(n);
           Axes inner(rank(x));
           for (size_t o = 0; o < map.size(); ++o)
-            if (map[o] >= 0 && axis_dims_[x.index][static_cast<size_t>(map[o])] >= 0) inner[static_cast<size_t>(map[o])] = axes[o];
+            if (map[o] >= 0 && axis_dims_[x.index][static_cast<size_t>(map[o])] >= 0)
+              inner[static_cast<size_t>(map[o])] = axes[o];
           return read_operand(x, inner);
         }
         Axes inner(rank(x));
@@ -561,7 +577,8 @@ class Reader {
           for (size_t o : group.out) list.insert(list.end(), axes[o].begin(), axes[o].end());
           size_t next = 0;
           for (size_t i : group.in)
-            for (size_t k = dims_.flatten(axis_dims_[x.index][i]).size(); k > 0; --k) inner[i].push_back(list.at(next++));
+            for (size_t k = dims_.flatten(axis_dims_[x.index][i]).size(); k > 0; --k)
+              inner[i].push_back(list.at(next++));
           CHECK(next == list.size(), "a reshape's groups differ in indices");
         }
         return read_operand(x, inner);
@@ -577,8 +594,10 @@ class Reader {
     TermId sum = form.literal(0, dtype);
     bool first = true;
     for (IndexId i : axes[static_cast<size_t>(axis)]) {
-      if (first) sum = form.iota(i, dtype);
-      else sum = form.map(Op::add, {form.map(Op::mul, {sum, form.extent_of(form.extent(i), dtype)}), form.iota(i, dtype)});
+      if (first)
+        sum = form.iota(i, dtype);
+      else
+        sum = form.map(Op::add, {form.map(Op::mul, {sum, form.extent_of(form.extent(i), dtype)}), form.iota(i, dtype)});
       first = false;
     }
     return sum;

@@ -1,8 +1,8 @@
 // Graph -> index form.
 //
 // A graph is cut into regions: connected parts made of operators that the algebra understands. What it does not
-// understand (gathers, windows, scans, selections, reshapes without a common factorisation, ...) is a barrier: it stays a
-// graph node, and regions end at its operands and begin at its results. Large graphs are also cut at narrow places.
+// understand (gathers, windows, scans, selections, reshapes without a common factorisation, ...) is a barrier: it stays
+// a graph node, and regions end at its operands and begin at its results. Large graphs are also cut at narrow places.
 #pragma once
 
 #include <span>

@@ -13,7 +13,7 @@ using graph::Op;
 
 namespace {
 
-constexpr size_t kMaxTerms = 24;        // of one normal form
+constexpr size_t kMaxTerms = 24;         // of one normal form
 constexpr int64_t kMaxNumber = 1 << 20;  // of a coefficient's parts
 
 Rational rational(__int128 n, __int128 d) {
@@ -28,15 +28,21 @@ Rational rational(__int128 n, __int128 d) {
 }  // namespace
 
 Rational add(Rational a, Rational b) {
-  return rational(static_cast<__int128>(a.n) * b.d + static_cast<__int128>(b.n) * a.d, static_cast<__int128>(a.d) * b.d);
+  return rational(static_cast<__int128>(a.n) * b.d + static_cast<__int128>(b.n) * a.d,
+                  static_cast<__int128>(a.d) * b.d);
 }
 Rational mul(Rational a, Rational b) {
   return rational(static_cast<__int128>(a.n) * b.n, static_cast<__int128>(a.d) * b.d);
 }
 
 AtomId Normaliser::intern(Atom a) {
-  std::vector<uint64_t> key{static_cast<uint64_t>(a.kind), static_cast<uint64_t>(a.op), static_cast<uint64_t>(a.dtype),
-                            static_cast<uint64_t>(a.to), a.source, a.extent.index, a.args.size()};
+  std::vector<uint64_t> key{static_cast<uint64_t>(a.kind),
+                            static_cast<uint64_t>(a.op),
+                            static_cast<uint64_t>(a.dtype),
+                            static_cast<uint64_t>(a.to),
+                            a.source,
+                            a.extent.index,
+                            a.args.size()};
   for (PolyId p : a.args) key.push_back(p.index);
   for (DType d : a.arg_types) key.push_back(static_cast<uint64_t>(d));
   for (IndexId i : a.bound) key.push_back(i.index);
@@ -60,7 +66,8 @@ PolyId Normaliser::intern(Poly poly) {
   for (Monomial& m : poly) {
     if (!merged.empty() && merged.back().factors == m.factors)
       merged.back().coefficient = cleave::algebra::add(merged.back().coefficient, m.coefficient);
-    else merged.push_back(std::move(m));
+    else
+      merged.push_back(std::move(m));
     if (merged.back().coefficient.n == 0) merged.pop_back();
   }
   if (merged.size() > kMaxTerms) throw TooLarge{};
@@ -218,14 +225,16 @@ PolyId Normaliser::pow(PolyId id, Rational q) {
   if (q.integer()) {
     const Rational lead = rest[0].coefficient;
     for (Monomial& m : rest) m.coefficient = cleave::algebra::mul(m.coefficient, rational(lead.d, lead.n));
-    for (int64_t k = 0; k < -q.n; ++k) outside.coefficient = cleave::algebra::mul(outside.coefficient, rational(lead.d, lead.n));
+    for (int64_t k = 0; k < -q.n; ++k)
+      outside.coefficient = cleave::algebra::mul(outside.coefficient, rational(lead.d, lead.n));
   }
   const PolyId inner = intern(std::move(rest));
   const PolyId factor = single(outside);
   if (polys_[inner].size() == 1 && polys_[inner][0].coefficient.is(1)) {
     if (polys_[inner][0].factors.empty()) return factor;
     // One atom to the power 1 whose sign is not known, under a root.
-    if (polys_[inner][0].factors.size() == 1 && polys_[inner][0].factors[0].power.is(1) && !atoms_[polys_[inner][0].factors[0].atom].predicate)
+    if (polys_[inner][0].factors.size() == 1 && polys_[inner][0].factors[0].power.is(1) &&
+        !atoms_[polys_[inner][0].factors[0].atom].predicate)
       return mul(factor, single({{1, 1}, {{polys_[inner][0].factors[0].atom, q}}}));
   }
   Atom a;
@@ -240,7 +249,8 @@ PolyId Normaliser::exp(PolyId id) {
   PolyId out = number({1, 1});
   for (const Monomial& m : p) {
     // exp(where(c, x, -inf)) = c exp(x)
-    if (m.coefficient.is(1) && m.factors.size() == 1 && m.factors[0].power.is(1) && atoms_[m.factors[0].atom].kind == AtomKind::mask) {
+    if (m.coefficient.is(1) && m.factors.size() == 1 && m.factors[0].power.is(1) &&
+        atoms_[m.factors[0].atom].kind == AtomKind::mask) {
       const Atom a = atoms_[m.factors[0].atom];
       out = mul(out, mul(a.args[0], exp(a.args[1])));
       continue;
@@ -326,7 +336,8 @@ AtomId Normaliser::canonical(Atom a, const std::vector<IndexId>& bound) {
         std::vector<IndexId> order = it->second;
         do {
           for (size_t k = 0; k < order.size(); ++k)
-            by[order[k]] = form_.index(it->first, kBound + static_cast<uint32_t>(a.height) * 16 + static_cast<uint32_t>(k));
+            by[order[k]] =
+                form_.index(it->first, kBound + static_cast<uint32_t>(a.height) * 16 + static_cast<uint32_t>(k));
           visit(std::next(it), by);
         } while (std::next_permutation(order.begin(), order.end()));
       };
@@ -398,7 +409,8 @@ PolyId Normaliser::sum_of(const Indices& outer, const Monomial& m) {
           if (x == from) x = to;
       }
   for (size_t i = 0; i < inside.size(); ++i) {
-    if (std::find(part.begin(), part.begin() + static_cast<long>(i), part[i]) != part.begin() + static_cast<long>(i)) continue;
+    if (std::find(part.begin(), part.begin() + static_cast<long>(i), part[i]) != part.begin() + static_cast<long>(i))
+      continue;
     Monomial body;
     for (size_t j = i; j < inside.size(); ++j)
       if (part[j] == part[i]) body = times(body, {{1, 1}, {inside[j]}});
@@ -564,7 +576,8 @@ PolyId Normaliser::map(const Term& t) {
     std::swap(x[0], x[1]);
     op = op == Op::gt ? Op::lt : Op::le;
   }
-  if (info(op).category == Category::elementwise && info(graph::scalar_fn(op)).has(kCommutative)) std::sort(x.begin(), x.end());
+  if (info(op).category == Category::elementwise && info(graph::scalar_fn(op)).has(kCommutative))
+    std::sort(x.begin(), x.end());
   return function(op, t.dtype, op == Op::cast ? t.to : t.dtype, std::move(x), std::move(types));
 }
 
@@ -578,7 +591,11 @@ std::string Normaliser::print(AtomId id) const {
   std::string args;
   for (PolyId p : a.args) args += (args.empty() ? "" : ", ") + print(p);
   switch (a.kind) {
-    case AtomKind::leaf: return fmt::format("v{}[{}]", a.source, list(a.free));
+    case AtomKind::leaf: {
+      std::string axes;
+      for (const Indices& axis : a.axes) axes += (axes.empty() ? "" : ",") + (axis.empty() ? "1" : list(axis));
+      return axes.empty() ? form_.source_name(a.source) : fmt::format("{}[{}]", form_.source_name(a.source), axes);
+    }
     case AtomKind::number: return fmt::format("{}", a.value);
     case AtomKind::extent: return fmt::format("|{}|", form_.syms().print(a.extent));
     case AtomKind::iota: return list(a.free);
@@ -595,11 +612,13 @@ std::string Normaliser::print(AtomId id) const {
 std::string Normaliser::print(const Monomial& m) const {
   std::string out;
   if (!m.coefficient.is(1) || m.factors.empty())
-    out = m.coefficient.d == 1 ? fmt::format("{}", m.coefficient.n) : fmt::format("{}/{}", m.coefficient.n, m.coefficient.d);
+    out = m.coefficient.d == 1 ? fmt::format("{}", m.coefficient.n)
+                               : fmt::format("{}/{}", m.coefficient.n, m.coefficient.d);
   for (const Factor& f : m.factors) {
     if (!out.empty()) out += " ";
     out += print(f.atom);
-    if (!f.power.is(1)) out += f.power.d == 1 ? fmt::format("^{}", f.power.n) : fmt::format("^({}/{})", f.power.n, f.power.d);
+    if (!f.power.is(1))
+      out += f.power.d == 1 ? fmt::format("^{}", f.power.n) : fmt::format("^({}/{})", f.power.n, f.power.d);
   }
   return out;
 }

@@ -1,11 +1,11 @@
 // Normal forms: sums of monomials over atoms, the ring in which terms are compared and taken apart.
 //
-// A monomial is a rational coefficient and powers (rational exponents) of atoms. An atom is a leaf, a number, an extent, a
-// function of polynomials, exp of one monomial (its coefficient is the power), a sum of several terms under a power that
-// is no positive integer, a sum over bound indices of a monomial whose factors all hang together, another reduction, a
-// predicate (idempotent) or a masked polynomial. Factors free of the bound indices stand outside of sums, nested sums are
-// one sum, log of a product of exponentials is taken apart. Bound indices have names of their own (a copy number above
-// any free index), chosen canonically, so that equal normal forms have equal ids.
+// A monomial is a rational coefficient and powers (rational exponents) of atoms. An atom is a leaf, a number, an
+// extent, a function of polynomials, exp of one monomial (its coefficient is the power), a sum of several terms under a
+// power that is no positive integer, a sum over bound indices of a monomial whose factors all hang together, another
+// reduction, a predicate (idempotent) or a masked polynomial. Factors free of the bound indices stand outside of sums,
+// nested sums are one sum, log of a product of exponentials is taken apart. Bound indices have names of their own (a
+// copy number above any free index), chosen canonically, so that equal normal forms have equal ids.
 #pragma once
 
 #include <numeric>
@@ -42,7 +42,7 @@ using Poly = std::vector<Monomial>;  // sorted by factors, which are distinct; n
 
 enum class AtomKind : uint8_t {
   leaf,
-  number,    // a literal that is no small fraction
+  number,  // a literal that is no small fraction
   extent,
   iota,
   function,  // `op` of args; comparisons and logic are predicates
@@ -65,7 +65,7 @@ struct Atom {
   Axes axes;
   double value = 0;
   sym::Expr extent;
-  bool positive = false;   // its value is known to be greater than 0
+  bool positive = false;  // its value is known to be greater than 0
   bool predicate = false;
 };
 

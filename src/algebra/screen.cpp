@@ -92,7 +92,8 @@ FloatArray FloatDraw::make(TermId id) {
       const Indices all = unite(unite(a.free, b.free), t.bound);
       const auto x = offsets(all, a.free), y = offsets(all, b.free), to = offsets(all, t.free);
       out.values.assign(size_of(t.free), 0);
-      for (size_t i = 0; i < to.size(); ++i) out.values[to[i]] = rounded(out.values[to[i]] + a.values[x[i]] * b.values[y[i]]);
+      for (size_t i = 0; i < to.size(); ++i)
+        out.values[to[i]] = rounded(out.values[to[i]] + a.values[x[i]] * b.values[y[i]]);
       return out;
     }
     case Kind::scaled_sum: return scaled_sum(t);
@@ -114,10 +115,14 @@ FloatArray FloatDraw::map(const Term& t) {
   for (size_t i = 0; i < out.values.size(); ++i) {
     for (size_t k = 0; k < x.size(); ++k) args[k] = x[k]->values[at[k][i]];
     double v;
-    if (t.op == Op::unscale) v = args[0] * std::exp(args[1]);
-    else if (t.op != Op::cast) v = eval(graph::scalar_fn(t.op), args);
-    else if (is_real(t.to)) v = round_to(t.to == DType::f64 && f32_ ? DType::f32 : t.to, args[0]);
-    else v = static_cast<double>(real_to_integer(t.to, args[0]));
+    if (t.op == Op::unscale)
+      v = args[0] * std::exp(args[1]);
+    else if (t.op != Op::cast)
+      v = eval(graph::scalar_fn(t.op), args);
+    else if (is_real(t.to))
+      v = round_to(t.to == DType::f64 && f32_ ? DType::f32 : t.to, args[0]);
+    else
+      v = static_cast<double>(real_to_integer(t.to, args[0]));
     out.values[i] = is_real(t.dtype) ? rounded(v) : v;
   }
   return out;
@@ -136,7 +141,9 @@ FloatArray FloatDraw::reduce(const Term& t) {
     return r;
   };
   auto extreme = [](double sign) {
-    return [sign](double r, double v, size_t) { return std::isnan(r) || std::isnan(v) ? kNan : sign * v > sign * r ? v : r; };
+    return [sign](double r, double v, size_t) {
+      return std::isnan(r) || std::isnan(v) ? kNan : sign * v > sign * r ? v : r;
+    };
   };
   switch (t.op) {
     case Op::sum: out.values = fold(0, [&](double r, double v, size_t) { return rounded(r + v); }); return out;
@@ -151,7 +158,8 @@ FloatArray FloatDraw::reduce(const Term& t) {
       for (double& m : mean) m = rounded(m / count);
       out.values = mean;
       if (t.source == 0) return out;
-      out.values = fold(0, [&](double r, double v, size_t k) { return rounded(r + rounded(v - mean[k]) * rounded(v - mean[k])); });
+      out.values = fold(
+          0, [&](double r, double v, size_t k) { return rounded(r + rounded(v - mean[k]) * rounded(v - mean[k])); });
       for (double& m : out.values) m = rounded(m / count);
       return out;
     }
@@ -189,7 +197,8 @@ double normal_at(uint64_t seed, uint32_t source, std::span<const int64_t> coordi
   return Rng(h).normal();
 }
 
-void leaves_of(const Form& form, TermId id, std::set<uint32_t>& out, std::set<TermId>& seen, std::set<uint32_t>& reduced, bool& masked) {
+void leaves_of(const Form& form, TermId id, std::set<uint32_t>& out, std::set<TermId>& seen,
+               std::set<uint32_t>& reduced, bool& masked) {
   if (!seen.insert(id).second) return;
   const Term& t = form.at(id);
   if (t.kind == Kind::leaf && is_real(t.dtype)) out.insert(t.source);
@@ -200,7 +209,8 @@ void leaves_of(const Form& form, TermId id, std::set<uint32_t>& out, std::set<Te
 
 }  // namespace
 
-Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed) : form_(form), reference_(std::move(reference)) {
+Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed)
+    : form_(form), reference_(std::move(reference)) {
   std::set<uint32_t> leaves, reduced;
   std::set<TermId> seen;
   for (TermId r : reference_) leaves_of(form_, r, leaves, seen, reduced, masked_);
@@ -208,7 +218,12 @@ Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed) : form_
   size_t long_labels = reduced.size();
   int others = 0;
   for (uint32_t l = 0; l < form_.label_count(); ++l)
-    extents_.push_back(!reduced.contains(l) ? (++others <= 2 ? 2 : 1) : long_labels <= 1 ? 61 : long_labels <= 2 ? 23 : long_labels <= 4 ? 7 : long_labels <= 8 ? 3 : 2);
+    extents_.push_back(!reduced.contains(l) ? (++others <= 2 ? 2 : 1)
+                       : long_labels <= 1   ? 61
+                       : long_labels <= 2   ? 23
+                       : long_labels <= 4   ? 7
+                       : long_labels <= 8   ? 3
+                                            : 2);
   cases_.push_back({"ordinary data", [seed](uint32_t s, auto c) { return normal_at(seed, s, c); }, false});
   cases_.push_back({"large data", [seed](uint32_t s, auto c) { return 12 * normal_at(seed + 1, s, c); }, false});
   cases_.push_back({"small data", [seed](uint32_t s, auto c) { return 1e-3 * normal_at(seed + 2, s, c); }, false});
@@ -221,7 +236,8 @@ Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed) : form_
                     false});
   for (uint32_t leaf : leaves) {
     cases_.push_back({fmt::format("a mean of 3000 in input {}", leaf),
-                      [seed, leaf](uint32_t s, auto c) { return normal_at(seed + 4, s, c) + (s == leaf ? 3000 : 0); }, false});
+                      [seed, leaf](uint32_t s, auto c) { return normal_at(seed + 4, s, c) + (s == leaf ? 3000 : 0); },
+                      false});
     cases_.push_back({fmt::format("a NaN in input {}", leaf),
                       [seed, leaf](uint32_t s, auto c) {
                         const bool first = std::all_of(c.begin(), c.end(), [](int64_t x) { return x == 0; });
@@ -241,7 +257,8 @@ Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed) : form_
         if (std::isfinite(want[i])) largest = std::max(largest, std::abs(want[i]));
       }
       // Four times what the input graph's own form is off by, or what rounding a sum of this length may cost.
-      const double terms = extents_.empty() ? 1 : static_cast<double>(*std::max_element(extents_.begin(), extents_.end()));
+      const double terms =
+          extents_.empty() ? 1 : static_cast<double>(*std::max_element(extents_.begin(), extents_.end()));
       e.exact.push_back(want);
       e.allowed.push_back(std::vector<double>(want.size(), std::max(4 * worst, std::sqrt(terms) * 0x1p-22 * largest)));
     }
@@ -257,14 +274,17 @@ std::string Screen::refuse(const std::vector<TermId>& candidate) {
       const auto& want = expected_[k].exact[r];
       for (size_t i = 0; i < want.size(); ++i) {
         if (cases_[k].poison) {
-          if (std::isnan(want[i]) && !std::isnan(got[i])) return fmt::format("{}: it does not reach an output that it should", cases_[k].name);
-          if (!std::isnan(want[i]) && std::isnan(got[i]) && !masked_) return fmt::format("{}: it reaches an output that it should not", cases_[k].name);
+          if (std::isnan(want[i]) && !std::isnan(got[i]))
+            return fmt::format("{}: it does not reach an output that it should", cases_[k].name);
+          if (!std::isnan(want[i]) && std::isnan(got[i]) && !masked_)
+            return fmt::format("{}: it reaches an output that it should not", cases_[k].name);
           continue;
         }
         if (!std::isfinite(want[i])) continue;
         const double off = std::abs(got[i] - want[i]);
         if (!(off <= expected_[k].allowed[r][i]))
-          return fmt::format("{}: off by {:.2g} where {:.2g} is allowed", cases_[k].name, off, expected_[k].allowed[r][i]);
+          return fmt::format("{}: off by {:.2g} where {:.2g} is allowed", cases_[k].name, off,
+                             expected_[k].allowed[r][i]);
       }
     }
   }

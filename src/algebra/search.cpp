@@ -32,11 +32,13 @@ struct Alternative {
 
 // The swaps that lead from the input graph's producers to a choice, operands before users; each leaves a whole region.
 // Empty where the order cannot be found: then the choice is one step.
-std::vector<Swap> path_of(const Values& values, const Choice& choice, const std::vector<ClassId>& roots, Form& form, bool record) {
+std::vector<Swap> path_of(const Values& values, const Choice& choice, const std::vector<ClassId>& roots, Form& form,
+                          bool record) {
   const auto& classes = values.classes();
   auto given = [&](ClassId c) {
     const auto& list = classes[c].producers;
-    return static_cast<uint32_t>(std::find_if(list.begin(), list.end(), [](const Producer& p) { return p.given; }) - list.begin());
+    return static_cast<uint32_t>(std::find_if(list.begin(), list.end(), [](const Producer& p) { return p.given; }) -
+                                 list.begin());
   };
   std::set<ClassId> of_input;
   std::function<void(ClassId)> reach = [&](ClassId c) {
@@ -61,7 +63,8 @@ std::vector<Swap> path_of(const Values& values, const Choice& choice, const std:
     if (!of_input.contains(c) || given(c) == k || given(c) == classes[c].producers.size()) continue;
     swapped.insert(c);
     const Producer& after = classes[c].producers[k];
-    Swap swap{{after.rule, values.print(c), values.print(c, classes[c].producers[given(c)]), values.print(c, after), ""}, {}};
+    Swap swap{
+        {after.rule, values.print(c), values.print(c, classes[c].producers[given(c)]), values.print(c, after), ""}, {}};
     if (record) {
       swap.roots = Extractor::build(values, roots, form, [&](ClassId x) {
         return swapped.contains(x) || !of_input.contains(x) ? Extractor::pick_of(choice, x) : given(x);
@@ -79,7 +82,8 @@ void reduced_labels(const Form& form, TermId id, std::set<uint32_t>& out, std::s
   for (TermId a : form.at(id).args) reduced_labels(form, a, out, seen);
 }
 
-std::vector<Alternative> search_region(const Program& program, const Step& step, const SearchOptions& options, SearchResult& result) {
+std::vector<Alternative> search_region(const Program& program, const Step& step, const SearchOptions& options,
+                                       SearchResult& result) {
   Form& form = *program.form;
   std::vector<Alternative> out;
   Alternative own;
@@ -94,7 +98,8 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
     const auto constant = form.syms().as_constant(e);
     if (constant == 0) return out;
     const std::string text = form.syms().print(e);
-    if (!constant && form.syms().bounds(e).lo <= 0 && std::find(result.nonempty.begin(), result.nonempty.end(), text) == result.nonempty.end())
+    if (!constant && form.syms().bounds(e).lo <= 0 &&
+        std::find(result.nonempty.begin(), result.nonempty.end(), text) == result.nonempty.end())
       result.nonempty.push_back(text);
   }
   try {
@@ -111,20 +116,25 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
     result.saturated = result.saturated && values.saturated();
     if (values.disputed()) return out;
     auto constant = [&](uint32_t source) { return program.graph->producer(graph::ValueId(source)).op == Op::constant; };
-    Extractor extractor(values, normal, constant, {std::max<size_t>(options.keep, 1), values.classes().size() > 800 ? 5u : values.classes().size() > 200 ? 8u : 12u});
+    Extractor extractor(values, normal, constant,
+                        {std::max<size_t>(options.keep, 1), values.classes().size() > 800   ? 5u
+                                                            : values.classes().size() > 200 ? 8u
+                                                                                            : 12u});
     std::optional<Screen> screen;
     std::vector<Choice> choices = extractor.run(roots);
     for (Choice& c : extractor.diverse(roots, choices, options.keep)) choices.push_back(std::move(c));
     for (const Choice& choice : choices) {
       Alternative a;
       a.cost = choice.cost;
-      const auto terms = Extractor::build(values, roots, form, [&](ClassId c) { return Extractor::pick_of(choice, c); });
+      const auto terms =
+          Extractor::build(values, roots, form, [&](ClassId c) { return Extractor::pick_of(choice, c); });
       for (size_t i = 0; i < roots.size(); ++i) {
         CHECK(terms[i].valid(), "a choice needs itself");
         a.roots.push_back({step.roots[i].value, stabilise(form, terms[i]), step.roots[i].axes});
       }
       const bool known = std::any_of(out.begin(), out.end(), [&](const Alternative& b) {
-        return std::equal(a.roots.begin(), a.roots.end(), b.roots.begin(), [](const Root& x, const Root& y) { return x.term == y.term; });
+        return std::equal(a.roots.begin(), a.roots.end(), b.roots.begin(),
+                          [](const Root& x, const Root& y) { return x.term == y.term; });
       });
       if (known) continue;
       if (options.screen) {
@@ -155,8 +165,10 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
 // Half of the list by cost, the other half by what is new in it: the order in which alternatives are offered.
 std::vector<Alternative> arranged(std::vector<Alternative> list, size_t keep) {
   if (list.size() <= keep) return list;
-  std::vector<Alternative> out(std::make_move_iterator(list.begin()), std::make_move_iterator(list.begin() + static_cast<long>(keep - keep / 3)));
-  out.insert(out.end(), std::make_move_iterator(list.end() - static_cast<long>(keep / 3)), std::make_move_iterator(list.end()));
+  std::vector<Alternative> out(std::make_move_iterator(list.begin()),
+                               std::make_move_iterator(list.begin() + static_cast<long>(keep - keep / 3)));
+  out.insert(out.end(), std::make_move_iterator(list.end() - static_cast<long>(keep / 3)),
+             std::make_move_iterator(list.end()));
   return out;
 }
 
@@ -182,7 +194,8 @@ Result<SearchResult> search(const Graph& graph, const SearchOptions& options) {
   std::vector<std::vector<Alternative>> by_step;
   size_t most = 1;
   for (const Step& step : program.steps) {
-    if (step.barrier.valid()) by_step.emplace_back();
+    if (step.barrier.valid())
+      by_step.emplace_back();
     else {
       ++result.regions;
       by_step.push_back(arranged(search_region(program, step, options, result), std::max<size_t>(options.keep, 3)));
@@ -198,7 +211,8 @@ Result<SearchResult> search(const Graph& graph, const SearchOptions& options) {
       roots.emplace_back();
       if (by_step[i].empty()) continue;
       // The k-th of every region; regions with fewer keep their best.
-      const Alternative& a = k < by_step[i].size() ? by_step[i][k] : by_step[i][std::min<size_t>(1, by_step[i].size() - 1)];
+      const Alternative& a =
+          k < by_step[i].size() ? by_step[i][k] : by_step[i][std::min<size_t>(1, by_step[i].size() - 1)];
       roots.back() = a.roots;
       found.cost += a.cost;
       for (const Swap& swap : a.path) {

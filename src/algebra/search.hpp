@@ -10,13 +10,13 @@ namespace cleave::algebra {
 
 struct SearchOptions {
   uint64_t seed = 1;
-  size_t max_values = 5000;     // of one region; beyond, the search stops and says so
-  size_t keep = 32;             // graphs returned
-  int draws = 2;                // exact evaluations of every operator
-  bool rounding_free = true;    // see index_form.hpp
-  bool split = false;           // also graphs whose reductions stop half way (not yet)
-  bool screen = true;           // drop graphs that are much less accurate than the input (screen.hpp)
-  bool record_path = false;     // keep the complete graph after each swap, for certificates
+  size_t max_values = 5000;   // of one region; beyond, the search stops and says so
+  size_t keep = 32;           // graphs returned
+  int draws = 2;              // exact evaluations of every operator
+  bool rounding_free = true;  // see index_form.hpp
+  bool split = false;         // also graphs whose reductions stop half way (not yet)
+  bool screen = true;         // drop graphs that are much less accurate than the input (screen.hpp)
+  bool record_path = false;   // keep the complete graph after each swap, for certificates
 };
 
 // Where a graph leaves the input graph: a value and its old and new producer.
@@ -30,13 +30,13 @@ struct Found {
   graph::Graph graph;  // in the stabilised dialect
   std::string summary;
   std::vector<Derived> derivation;
-  double cost = 0;     // of the cheapest scenario in which it was found; for ordering only
+  double cost = 0;  // of the cheapest scenario in which it was found; for ordering only
 };
 
 struct SearchResult {
   std::vector<Found> graphs;  // [0] is the input graph, stabilised
   size_t values = 0, producers = 0, applications = 0, refused = 0;
-  size_t screened_out = 0;    // found, but too inaccurate
+  size_t screened_out = 0;            // found, but too inaccurate
   std::vector<std::string> screened;  // their summaries with the reason
   size_t regions = 0;
   // Reduced extents that may be 0. Graphs other than [0] are for calls in which none of these is 0.

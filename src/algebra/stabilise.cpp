@@ -24,7 +24,7 @@ void add_to(Linear& sum, const Linear& other, double factor = 1) {
 // num / den * exp(e). Where `plain` is valid, nothing has been rescaled yet and it is the ordinary spelling.
 struct Pair {
   TermId num;
-  TermId den;  // none: 1
+  TermId den;          // none: 1
   bool quot0 = false;  // num / den is 0 where den is 0
   Linear e;
   TermId plain;
@@ -58,8 +58,10 @@ class Stabiliser {
       for (const auto& [t, c] : sum) {
         if ((c > 0) != (sign > 0)) continue;
         const TermId part = std::abs(c) == 1 ? t : form_.map(Op::mul, {t, lit(std::abs(c), t)});
-        if (!out.valid()) out = sign > 0 ? part : form_.map(Op::neg, {part});
-        else out = form_.map(sign > 0 ? Op::add : Op::sub, {out, part});
+        if (!out.valid())
+          out = sign > 0 ? part : form_.map(Op::neg, {part});
+        else
+          out = form_.map(sign > 0 ? Op::add : Op::sub, {out, part});
       }
     return out.valid() ? out : lit(0, like);
   }
@@ -71,7 +73,8 @@ class Stabiliser {
 
   TermId guarded(const Pair& p, TermId value) {
     for (IndexId i : p.unless_empty) {
-      const TermId some = form_.map(Op::gt, {form_.extent_of(form_.extent(i), DType::i64), form_.literal(0, DType::i64)});
+      const TermId some =
+          form_.map(Op::gt, {form_.extent_of(form_.extent(i), DType::i64), form_.literal(0, DType::i64)});
       value = form_.map(Op::where, {some, value, lit(0, value)});
     }
     return value;
@@ -245,14 +248,16 @@ class Stabiliser {
       case Op::square: return product(args[0], args[0]);
       case Op::div:
       case Op::quot0:
-        if (const TermId z = one_plus_exp(t.args[1]); z.valid() && t.op == Op::div) return product(args[0], logistic(z));
+        if (const TermId z = one_plus_exp(t.args[1]); z.valid() && t.op == Op::div)
+          return product(args[0], logistic(z));
         return quotient(args[0], args[1], t.op == Op::quot0);
       case Op::reciprocal:
         if (const TermId z = one_plus_exp(t.args[0]); z.valid()) return logistic(z);
         return quotient(untouched(lit(1, id)), args[0], false);
       case Op::add: return plus(args[0], args[1], Op::add);
       case Op::sub: return plus(args[0], args[1], Op::sub);
-      case Op::neg: return {form_.map(Op::neg, {args[0].num}), args[0].den, args[0].quot0, args[0].e, {}, args[0].unless_empty};
+      case Op::neg:
+        return {form_.map(Op::neg, {args[0].num}), args[0].den, args[0].quot0, args[0].e, {}, args[0].unless_empty};
       case Op::abs:
       case Op::relu: return {form_.map(t.op, {fold(args[0])}), {}, false, args[0].e, {}};
       case Op::sqrt:
@@ -371,7 +376,8 @@ class Stabiliser {
   Pair logarithm(Op op, const Pair& a) {
     const double scale = op == Op::log ? 1 : 1 / std::log(2.0);
     // A sum of exponentials is positive, so the logarithm of a quotient by it may be taken apart.
-    const bool apart = a.den.valid() && !a.quot0 && a.unless_empty.empty() && form_.at(a.den).kind == Kind::scaled_sum && form_.at(a.den).args.size() == 1;
+    const bool apart = a.den.valid() && !a.quot0 && a.unless_empty.empty() &&
+                       form_.at(a.den).kind == Kind::scaled_sum && form_.at(a.den).args.size() == 1;
     Linear sum;
     if (apart) {
       if (!one(a.num)) add_to(sum, {{form_.map(op, {a.num}), 1}});
@@ -387,11 +393,14 @@ class Stabiliser {
   Pair select(const Pair& c, const Pair& a, const Pair& b) {
     const TermId condition = value(c);
     if (!b.scaled() && form_.is_literal(b.num, 0) && !a.e.empty()) return masked(a, condition);
-    if (!a.scaled() && form_.is_literal(a.num, 0) && !b.e.empty()) return masked(b, form_.map(Op::logical_not, {condition}));
+    if (!a.scaled() && form_.is_literal(a.num, 0) && !b.e.empty())
+      return masked(b, form_.map(Op::logical_not, {condition}));
     Pair out;
     out.num = form_.map(Op::where, {condition, fold(a), fold(b)});
-    if (a.e == b.e) out.e = a.e;
-    else out.e = {{form_.map(Op::where, {condition, term(a.e, a.num), term(b.e, b.num)}), 1}};
+    if (a.e == b.e)
+      out.e = a.e;
+    else
+      out.e = {{form_.map(Op::where, {condition, term(a.e, a.num), term(b.e, b.num)}), 1}};
     return out;
   }
 
@@ -452,8 +461,10 @@ class Stabiliser {
       factor = form_.reduce(Op::sum, present, factor);
       for (IndexId i : without(outer, present)) factor = mul(factor, form_.extent_of(form_.extent(i), dtype(factor)));
     }
-    if (disjoint(form_.free(factor), inner)) out.num = mul(factor, form_.scaled_sum(inner, scores));
-    else out.num = form_.scaled_sum(inner, scores, factor);
+    if (disjoint(form_.free(factor), inner))
+      out.num = mul(factor, form_.scaled_sum(inner, scores));
+    else
+      out.num = form_.scaled_sum(inner, scores, factor);
     add_to(out.e, {{form_.reduce(Op::amax, inner, scores), 1}});
     return out;
   }
@@ -462,7 +473,11 @@ class Stabiliser {
     switch (t.op) {
       case Op::sum: return sum(id, t.bound, a, {}, spelled);
       case Op::prod:
-        return {form_.reduce(Op::prod, t.bound, fold(a)), {}, false, {{form_.reduce(Op::sum, t.bound, term(a.e, a.num)), 1}}, spelled};
+        return {form_.reduce(Op::prod, t.bound, fold(a)),
+                {},
+                false,
+                {{form_.reduce(Op::sum, t.bound, term(a.e, a.num)), 1}},
+                spelled};
       case Op::amax:
       case Op::amin: {
         Linear carried, rest;

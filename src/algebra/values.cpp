@@ -20,7 +20,8 @@ ClassId Values::class_of(PolyId poly, DType dtype) {
 void Values::propose(ClassId c, Producer p) {
   for (ClassId a : p.args)
     if (a == c) return;
-  if (p.kind == Kind::map && (info(scalar_fn(p.op == Op::cast || p.op == Op::unscale ? Op::add : p.op)).has(kCommutative)) && p.op != Op::cast)
+  if (p.kind == Kind::map &&
+      (info(scalar_fn(p.op == Op::cast || p.op == Op::unscale ? Op::add : p.op)).has(kCommutative)) && p.op != Op::cast)
     std::sort(p.args.begin(), p.args.end());
   auto& list = classes_[c].producers;
   for (Producer& q : list)
@@ -154,7 +155,8 @@ void Values::product(ClassId c, const Monomial& m) {
   PolyId exponent = normal_.number({0, 1});
   for (size_t k = 0; k < parts.size(); ++k)
     if (exps >> k & 1)
-      exponent = normal_.add(exponent, normal_.mul(normal_.number(parts[k].factors[0].power), normal_.at(parts[k].factors[0].atom).args[0]));
+      exponent = normal_.add(exponent, normal_.mul(normal_.number(parts[k].factors[0].power),
+                                                   normal_.at(parts[k].factors[0].atom).args[0]));
   if (predicates && !boolean) {
     if (predicates == all) return;
     const ClassId condition = class_of(unite_parts(predicates), DType::boolean);
@@ -162,7 +164,8 @@ void Values::product(ClassId c, const Monomial& m) {
     const ClassId zero = class_of(normal_.number({0, 1}), dtype);
     map(c, Op::where, {condition, rest, zero}, "predicate as a factor");
     if ((predicates | exps) == all)
-      map(c, Op::exp, {class_of(normal_.mask(normal_.single(unite_parts(predicates)), exponent, dtype), dtype)}, "mask in the exponent");
+      map(c, Op::exp, {class_of(normal_.mask(normal_.single(unite_parts(predicates)), exponent, dtype), dtype)},
+          "mask in the exponent");
   }
   if (exps == all) map(c, Op::exp, {class_of(exponent, dtype)}, "exp(a) exp(b) = exp(a + b)");
   if (is_negative(m)) {
@@ -183,14 +186,16 @@ void Values::product(ClassId c, const Monomial& m) {
     }
     if (is_negative(a)) std::swap(a, b);
     if (is_negative(b)) {
-      const bool more = std::any_of(a.factors.begin(), a.factors.end(), [&](const Factor& f) { return is_negative({{1, 1}, {f}}); });
+      const bool more =
+          std::any_of(a.factors.begin(), a.factors.end(), [&](const Factor& f) { return is_negative({{1, 1}, {f}}); });
       if (!more) map(c, Op::div, {class_of(a, dtype), class_of(normal_.power(b, {-1, 1}), dtype)}, "reciprocal");
       continue;
     }
     map(c, Op::mul, {class_of(a, dtype), class_of(b, dtype)}, "product");
   }
-  if (!predicates && m.coefficient.is(1) &&
-      std::all_of(m.factors.begin(), m.factors.end(), [](const Factor& f) { return f.power.integer() && f.power.n % 2 == 0; })) {
+  if (!predicates && m.coefficient.is(1) && std::all_of(m.factors.begin(), m.factors.end(), [](const Factor& f) {
+        return f.power.integer() && f.power.n % 2 == 0;
+      })) {
     Monomial half = m;
     for (Factor& f : half.factors) f.power.n /= 2;
     map(c, Op::square, {class_of(half, dtype)}, "square");
@@ -209,12 +214,19 @@ void Values::atomic(ClassId c, const Factor& f) {
   }
   if (!q.is(1)) {
     const PolyId x = one_atom(f.atom);
-    auto raised = [&](Rational r) { return r.is(1) ? class_of(x, dtype) : class_of(Monomial{{1, 1}, {{f.atom, r}}}, dtype); };
-    if (q == Rational{1, 2}) map(c, Op::sqrt, {raised({1, 1})}, "power");
-    else if (q == Rational{-1, 2}) map(c, Op::rsqrt, {raised({1, 1})}, "power");
-    else if (q.n < 0) map(c, Op::reciprocal, {raised({-q.n, q.d})}, "power");
-    else if (q.integer() && q.n % 2 == 0) map(c, Op::square, {raised({q.n / 2, 1})}, "power");
-    else if (q.integer()) map(c, Op::mul, {raised({q.n - 1, 1}), raised({1, 1})}, "power");
+    auto raised = [&](Rational r) {
+      return r.is(1) ? class_of(x, dtype) : class_of(Monomial{{1, 1}, {{f.atom, r}}}, dtype);
+    };
+    if (q == Rational{1, 2})
+      map(c, Op::sqrt, {raised({1, 1})}, "power");
+    else if (q == Rational{-1, 2})
+      map(c, Op::rsqrt, {raised({1, 1})}, "power");
+    else if (q.n < 0)
+      map(c, Op::reciprocal, {raised({-q.n, q.d})}, "power");
+    else if (q.integer() && q.n % 2 == 0)
+      map(c, Op::square, {raised({q.n / 2, 1})}, "power");
+    else if (q.integer())
+      map(c, Op::mul, {raised({q.n - 1, 1}), raised({1, 1})}, "power");
     return;
   }
   Producer p;
@@ -268,7 +280,8 @@ void Values::atomic(ClassId c, const Factor& f) {
     }
     case AtomKind::mask:
       map(c, Op::where,
-          {class_of(a.args[0], DType::boolean), class_of(a.args[1], dtype), class_of(normal_.of(form_.literal(-std::numeric_limits<double>::infinity(), dtype)), dtype)},
+          {class_of(a.args[0], DType::boolean), class_of(a.args[1], dtype),
+           class_of(normal_.of(form_.literal(-std::numeric_limits<double>::infinity(), dtype)), dtype)},
           "mask");
       return;
     case AtomKind::exp:
@@ -299,7 +312,9 @@ void Values::open_sum(ClassId c, const Monomial& m, size_t which) {
   outside.factors.erase(outside.factors.begin() + static_cast<long>(which));
   for (const Factor& f : outside.factors) {
     const Indices& free = normal_.at(f.atom).free;
-    if (std::none_of(inner.factors.begin(), inner.factors.end(), [&](const Factor& g) { return subset(free, normal_.at(g.atom).free); })) return;
+    if (std::none_of(inner.factors.begin(), inner.factors.end(),
+                     [&](const Factor& g) { return subset(free, normal_.at(g.atom).free); }))
+      return;
   }
   const Indices taken = normal_.free(classes_[c].poly);
   if (a.bound.size() > 4) return;
@@ -378,13 +393,16 @@ void Values::terms(ClassId c, const Poly& p) {
     Poly a, b;
     for (size_t k = 0; k < p.size(); ++k) (mask >> k & 1 ? a : b).push_back(p[k]);
     if (p.size() > 2 && (!factorable(a, dtype) || !factorable(b, dtype))) continue;
-    auto negative = [](const Poly& q) { return std::all_of(q.begin(), q.end(), [](const Monomial& m) { return m.coefficient.n < 0; }); };
+    auto negative = [](const Poly& q) {
+      return std::all_of(q.begin(), q.end(), [](const Monomial& m) { return m.coefficient.n < 0; });
+    };
     if (negative(a) && negative(b)) continue;
     if (negative(a)) std::swap(a, b);
     const bool minus = negative(b);
     if (minus)
       for (Monomial& m : b) m.coefficient.n = -m.coefficient.n;
-    map(c, minus ? Op::sub : Op::add, {class_of(normal_.intern(a), dtype), class_of(normal_.intern(b), dtype)}, "sum of parts");
+    map(c, minus ? Op::sub : Op::add, {class_of(normal_.intern(a), dtype), class_of(normal_.intern(b), dtype)},
+        "sum of parts");
   }
   auto negative = std::all_of(p.begin(), p.end(), [](const Monomial& m) { return m.coefficient.n < 0; });
   if (negative) map(c, Op::neg, {class_of(normal_.mul(normal_.number({-1, 1}), classes_[c].poly), dtype)}, "negation");
@@ -392,14 +410,17 @@ void Values::terms(ClassId c, const Poly& p) {
   const Monomial shared = normal_.common(p);
   std::vector<Monomial> cofactors;
   auto plain = [&](const Factor& f) { return !normal_.at(f.atom).predicate; };
-  if (!shared.factors.empty() && std::all_of(shared.factors.begin(), shared.factors.end(), plain)) cofactors.push_back(shared);
+  if (!shared.factors.empty() && std::all_of(shared.factors.begin(), shared.factors.end(), plain))
+    cofactors.push_back(shared);
   if (shared.factors.size() > 1)
     for (const Factor& f : shared.factors)
       if (plain(f)) cofactors.push_back({{1, 1}, {f}});
   for (const Monomial& g : cofactors) {
     const PolyId rest = normal_.mul(classes_[c].poly, normal_.single(normal_.power(g, {-1, 1})));
-    if (is_negative(g)) map(c, Op::div, {class_of(rest, dtype), class_of(normal_.power(g, {-1, 1}), dtype)}, "common factor");
-    else map(c, Op::mul, {class_of(g, dtype), class_of(rest, dtype)}, "common factor");
+    if (is_negative(g))
+      map(c, Op::div, {class_of(rest, dtype), class_of(normal_.power(g, {-1, 1}), dtype)}, "common factor");
+    else
+      map(c, Op::mul, {class_of(g, dtype), class_of(rest, dtype)}, "common factor");
   }
   if (together(p)) open_together(c, p);
 }
@@ -446,7 +467,8 @@ void Values::open_together(ClassId c, const Poly& p) {
       const Poly opened_terms = normal_.at(body);
       if (opened_terms.size() < 2) continue;
       const Indices all = normal_.free(body);
-      if (std::any_of(opened_terms.begin(), opened_terms.end(), [&](const Monomial& m) { return narrow(m) && normal_.free_of(m) == all; })) {
+      if (std::any_of(opened_terms.begin(), opened_terms.end(),
+                      [&](const Monomial& m) { return narrow(m) && normal_.free_of(m) == all; })) {
         Producer r;
         r.kind = Kind::reduce;
         r.op = Op::sum;
@@ -462,7 +484,9 @@ void Values::open_together(ClassId c, const Poly& p) {
         for (const Factor& f : shared.factors) cofactors.push_back({{1, 1}, {f}});
       for (const Monomial& g : cofactors) {
         if (disjoint(normal_.free_of(g), bound) || !narrow(g)) continue;
-        if (std::any_of(g.factors.begin(), g.factors.end(), [&](const Factor& f) { return normal_.at(f.atom).predicate; })) continue;
+        if (std::any_of(g.factors.begin(), g.factors.end(),
+                        [&](const Factor& f) { return normal_.at(f.atom).predicate; }))
+          continue;
         const PolyId rest = normal_.mul(body, normal_.single(normal_.power(g, {-1, 1})));
         if (disjoint(normal_.free(rest), bound)) continue;
         Producer r;
@@ -510,7 +534,8 @@ void Values::test(uint64_t seed, int draws) {
   // A label that is never reduced and has one index only is evaluated at one coordinate.
   std::vector<uint32_t> copies(form_.label_count(), 0);
   for (const ValueClass& v : classes_)
-    for (IndexId i : normal_.free(v.poly)) copies[form_.at(i).label] = std::max(copies[form_.at(i).label], form_.at(i).copy + 1);
+    for (IndexId i : normal_.free(v.poly))
+      copies[form_.at(i).label] = std::max(copies[form_.at(i).label], form_.at(i).copy + 1);
   std::vector<std::vector<bool>> ok(classes_.size());
   std::vector<bool> opaque(classes_.size());
   for (size_t c = 0; c < classes_.size(); ++c) ok[c].assign(classes_[c].producers.size(), true);
@@ -528,7 +553,8 @@ void Values::test(uint64_t seed, int draws) {
   for (int attempt = 0; rejected < 300 && done < draws; ++attempt) {
     std::vector<int64_t> extents;
     for (uint32_t l = 0; l < form_.label_count(); ++l)
-      extents.push_back(!reduced_labels_.contains(l) && copies[l] <= 1 ? 1 : 3 + 2 * ((l + static_cast<uint32_t>(attempt)) % 2));
+      extents.push_back(
+          !reduced_labels_.contains(l) && copies[l] <= 1 ? 1 : 3 + 2 * ((l + static_cast<uint32_t>(attempt)) % 2));
     Draw draw(normal_, tower, mix(seed, 0x1000 + static_cast<uint64_t>(attempt)), std::move(extents));
     if (rejected < 200 && !std::all_of(rooted.begin(), rooted.end(), [&](AtomId a) { return draw.has_root(a); })) {
       ++rejected;
@@ -572,8 +598,10 @@ void Values::test(uint64_t seed, int draws) {
       // What cannot be evaluated exactly, or never could be drawn, stays as it was given.
       const bool sure = ok[c][k] && (done == draws || p.term.valid()) && !opaque[c];
       disputed_ = disputed_ || (p.given && !ok[c][k] && !opaque[c]);
-      if (sure || p.given) kept.push_back(std::move(p));
-      else ++refused_;
+      if (sure || p.given)
+        kept.push_back(std::move(p));
+      else
+        ++refused_;
     }
     classes_[c].producers = std::move(kept);
   }
@@ -581,7 +609,8 @@ void Values::test(uint64_t seed, int draws) {
   for (size_t c = 0; c < classes_.size(); ++c) {
     // A condition is one bit an element: equality on a few elements would say little, so there the normal form decides.
     if (opaque[c] || done < draws || classes_[c].dtype == DType::boolean || has_predicate(classes_[c].poly)) continue;
-    auto [it, fresh] = seen.emplace(std::tuple(keys[c], normal_.free(classes_[c].poly), classes_[c].dtype), static_cast<ClassId>(c));
+    auto [it, fresh] =
+        seen.emplace(std::tuple(keys[c], normal_.free(classes_[c].poly), classes_[c].dtype), static_cast<ClassId>(c));
     if (fresh) continue;
     joined_[c] = it->second;
     auto& into = classes_[it->second].producers;

@@ -19,7 +19,7 @@ using ClassId = uint32_t;
 struct Producer {
   Kind kind = Kind::map;
   graph::Op op = graph::Op::literal;
-  DType to = DType::f32;       // cast
+  DType to = DType::f32;  // cast
   std::vector<ClassId> args;
   Indices bound;
   uint32_t result = 0;         // moments
@@ -27,7 +27,8 @@ struct Producer {
   const char* rule = "given";  // for people
   bool given = false;          // of the input graph
   bool operator==(const Producer& o) const {
-    return kind == o.kind && op == o.op && to == o.to && args == o.args && bound == o.bound && result == o.result && term == o.term;
+    return kind == o.kind && op == o.op && to == o.to && args == o.args && bound == o.bound && result == o.result &&
+           term == o.term;
   }
 };
 

@@ -20,13 +20,15 @@ std::string shape_difference(const Graph& a, const Graph& b) {
     for (ValueId v : g.leaves())
       out.push_back(fmt::format("{} {}: {}", info(g.producer(v).op).name, g.value(v).name, print(g.syms(), g.type(v))));
     std::sort(out.begin(), out.end());
-    for (const auto& o : g.outputs()) out.push_back(fmt::format("output {}: {}", o.name, print(g.syms(), g.type(o.value))));
+    for (const auto& o : g.outputs())
+      out.push_back(fmt::format("output {}: {}", o.name, print(g.syms(), g.type(o.value))));
     return out;
   };
   const auto x = describe(a), y = describe(b);
   for (size_t i = 0; i < std::max(x.size(), y.size()); ++i)
     if (i >= x.size() || i >= y.size() || x[i] != y[i])
-      return fmt::format("it has `{}` where the graph before has `{}`", i < y.size() ? y[i] : "nothing", i < x.size() ? x[i] : "nothing");
+      return fmt::format("it has `{}` where the graph before has `{}`", i < y.size() ? y[i] : "nothing",
+                         i < x.size() ? x[i] : "nothing");
   return "";
 }
 
@@ -61,7 +63,8 @@ std::string difference(const Graph& a, const Graph& b, const CheckOptions& optio
     for (ValueId v : oracle::given_leaves(x.value())) {
       const auto& g = x.value();
       oracle::Tensor t = oracle::zeros(g.type(v).dtype, g.extents(v));
-      for (int64_t i = 0; i < t.elements(); ++i) t.set(i, t.real() ? scale * rng.normal() : static_cast<double>(rng.below(3)));
+      for (int64_t i = 0; i < t.elements(); ++i)
+        t.set(i, t.real() ? scale * rng.normal() : static_cast<double>(rng.below(3)));
       inputs.emplace(g.value(v).name, std::move(t));
     }
     oracle::EvalOptions limits;
@@ -85,19 +88,27 @@ std::string difference(const Graph& a, const Graph& b, const CheckOptions& optio
 Result<CheckReport> check_certificate(std::string_view text, const CheckOptions& options) {
   const auto j = nlohmann::json::parse(text, nullptr, false);
   if (j.is_discarded()) return diagnose(Code::certificate_unreadable, "it is no JSON (perhaps cut short)");
-  auto is_text = [](const nlohmann::json& o, const char* key) { return o.is_object() && o.contains(key) && o[key].is_string(); };
-  if (!is_text(j, "schema") || j["schema"] != "cleave.certificate/1") return diagnose(Code::certificate_unreadable, "its schema is not cleave.certificate/1");
+  auto is_text = [](const nlohmann::json& o, const char* key) {
+    return o.is_object() && o.contains(key) && o[key].is_string();
+  };
+  if (!is_text(j, "schema") || j["schema"] != "cleave.certificate/1")
+    return diagnose(Code::certificate_unreadable, "its schema is not cleave.certificate/1");
   for (const char* key : {"input", "result"})
     if (!is_text(j, key)) return diagnose(Code::certificate_unreadable, fmt::format("`{}` is missing", key));
-  if (!j.contains("steps") || !j["steps"].is_array()) return diagnose(Code::certificate_unreadable, "`steps` is missing");
-  auto read = [](std::string name, const nlohmann::json& source) { return graph::parse(SourceText{std::move(name), source.get<std::string>()}); };
+  if (!j.contains("steps") || !j["steps"].is_array())
+    return diagnose(Code::certificate_unreadable, "`steps` is missing");
+  auto read = [](std::string name, const nlohmann::json& source) {
+    return graph::parse(SourceText{std::move(name), source.get<std::string>()});
+  };
   auto input = read("input", j["input"]);
   if (!input.ok()) return diagnose(Code::certificate_unreadable, "input: " + input.errors()[0].message());
   size_t evaluations = 0, number = 0;
   Graph before = input.value();
   auto compare = [&](const std::string& rule, Result<Graph> after) -> std::optional<Diagnostic> {
     ++number;
-    if (!after.ok()) return diagnose(Code::certificate_refused, number, rule, "its graph cannot be read: " + after.errors()[0].message());
+    if (!after.ok())
+      return diagnose(Code::certificate_refused, number, rule,
+                      "its graph cannot be read: " + after.errors()[0].message());
     CheckOptions own = options;
     own.seed += number;
     if (const std::string why = difference(before, after.value(), own, &evaluations); !why.empty())
@@ -109,7 +120,8 @@ Result<CheckReport> check_certificate(std::string_view text, const CheckOptions&
     const std::string rule = is_text(step, "rule") ? step["rule"].get<std::string>() : "?";
     if (!is_text(step, "graph")) {
       // A step may leave out its graph only where a later one has it; then the two are judged together.
-      if (!step.is_object() || step.contains("graph")) return diagnose(Code::certificate_refused, number + 1, rule, "its graph is no text");
+      if (!step.is_object() || step.contains("graph"))
+        return diagnose(Code::certificate_refused, number + 1, rule, "its graph is no text");
       ++number;
       continue;
     }

@@ -11,8 +11,8 @@ namespace cleave::check {
 
 struct CheckOptions {
   uint64_t seed = 0x636865636bULL;
-  int draws = 3;                      // per step, each with other extents
-  int64_t max_elements = 1 << 24;     // of all values of a graph
+  int draws = 3;                   // per step, each with other extents
+  int64_t max_elements = 1 << 24;  // of all values of a graph
 };
 
 struct CheckReport {
@@ -25,6 +25,7 @@ struct CheckReport {
 Result<CheckReport> check_certificate(std::string_view text, const CheckOptions& options = {});
 
 // Why two graphs do not compute the same; empty where every draw agrees. Both need the same leaves and outputs.
-std::string difference(const graph::Graph& a, const graph::Graph& b, const CheckOptions& options, size_t* evaluations = nullptr);
+std::string difference(const graph::Graph& a, const graph::Graph& b, const CheckOptions& options,
+                       size_t* evaluations = nullptr);
 
 }  // namespace cleave::check

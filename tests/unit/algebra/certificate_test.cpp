@@ -26,7 +26,8 @@ TEST(Certificate, HasAGraphForEveryStepAndEndsInTheFoundGraph) {
         auto g = graph::parse(source);
         ASSERT_TRUE(g.ok()) << render(g.errors(), &source);
         std::map<std::string, int64_t> dims;
-        for (sym::Expr d : s.graph.dims()) dims[s.graph.syms().symbol_name(d)] = 3 + static_cast<int64_t>(dims.size()) % 3;
+        for (sym::Expr d : s.graph.dims())
+          dims[s.graph.syms().symbol_name(d)] = 3 + static_cast<int64_t>(dims.size()) % 3;
         test::expect_same(before, *g, dims, 1, 1e-8);
         before = *g;
       }

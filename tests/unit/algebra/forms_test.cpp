@@ -53,7 +53,8 @@ bool some_node(const Graph& g, const Test& test) {
   return false;
 }
 size_t graphs_with(const SearchResult& r, const Test& test) {
-  return static_cast<size_t>(std::count_if(r.graphs.begin(), r.graphs.end(), [&](const Found& f) { return some_node(f.graph, test); }));
+  return static_cast<size_t>(
+      std::count_if(r.graphs.begin(), r.graphs.end(), [&](const Found& f) { return some_node(f.graph, test); }));
 }
 // A contraction of exactly this leaf with something.
 Test contracts(const std::string& leaf, const Test& also = nullptr) {
@@ -78,7 +79,11 @@ TEST(Forms, AttentionIsOneScaledReduceWithTheDivisionAfterTheValueProduct) {
 TEST(Forms, RmsNormsScaleMovesBehindTheMatmul) {
   const auto r = found(subgraph("rmsnorm_linear"));
   // X itself is contracted, and the root multiplies the result.
-  EXPECT_GE(graphs_with(r, contracts("X", [](const Graph& g, const Node& n) { return reads(g, n.operands[1], "W") && !needs(g, n.operands[1], Op::rsqrt); })), 1u);
+  EXPECT_GE(graphs_with(r, contracts("X",
+                                     [](const Graph& g, const Node& n) {
+                                       return reads(g, n.operands[1], "W") && !needs(g, n.operands[1], Op::rsqrt);
+                                     })),
+            1u);
 }
 
 TEST(Forms, GateAndUpShareTheNormsScale) {
@@ -86,7 +91,11 @@ TEST(Forms, GateAndUpShareTheNormsScale) {
   size_t both = 0;
   for (const Found& f : r.graphs) {
     size_t n = 0;
-    for (NodeId id : f.graph.node_ids()) n += contracts("X", [](const Graph& g, const Node& m) { return !needs(g, m.operands[0], Op::rsqrt) && !needs(g, m.operands[1], Op::rsqrt) && m.operands[0] != m.operands[1]; })(f.graph, f.graph.node(id));
+    for (NodeId id : f.graph.node_ids())
+      n += contracts("X", [](const Graph& g, const Node& m) {
+        return !needs(g, m.operands[0], Op::rsqrt) && !needs(g, m.operands[1], Op::rsqrt) &&
+               m.operands[0] != m.operands[1];
+      })(f.graph, f.graph.node(id));
     both += n >= 2;
   }
   EXPECT_GE(both, 1u);
@@ -94,36 +103,64 @@ TEST(Forms, GateAndUpShareTheNormsScale) {
 
 TEST(Forms, BothQkNormFactorsMoveBehindTheScores) {
   const auto r = found(subgraph("qknorm_attention"));
-  EXPECT_GE(graphs_with(r, contracts("Q", [](const Graph& g, const Node& n) {
-              return n.operands[0] != n.operands[1] && !needs(g, n.operands[0], Op::rsqrt) && !needs(g, n.operands[1], Op::rsqrt);
-            })), 1u);
+  EXPECT_GE(graphs_with(r, contracts("Q",
+                                     [](const Graph& g, const Node& n) {
+                                       return n.operands[0] != n.operands[1] && !needs(g, n.operands[0], Op::rsqrt) &&
+                                              !needs(g, n.operands[1], Op::rsqrt);
+                                     })),
+            1u);
 }
 
 TEST(Forms, LoraMergesIntoOneWeight) {
   const auto r = found(subgraph("lora"));
-  EXPECT_GE(graphs_with(r, contracts("X", [](const Graph& g, const Node& n) { return reads(g, n.operands[1], "W") && reads(g, n.operands[1], "A"); })), 1u);
+  EXPECT_GE(graphs_with(r, contracts("X",
+                                     [](const Graph& g, const Node& n) {
+                                       return reads(g, n.operands[1], "W") && reads(g, n.operands[1], "A");
+                                     })),
+            1u);
 }
 
 TEST(Forms, MlaAbsorbsItsProjectionBothWays) {
-  const std::string head = "graph mla {\n  dim B in 1..64\n  dim S in 1..64\n  dim L in 1..64\n  input Q: f32[B, S, 3, 4]\n  input C: f32[B, L, 6]\n"
-                           "  input U: f32[3, 6, 4]\n  input V: f32[B, L, 5]\n";
-  const std::string tail = "  E = exp(S0)\n  output O = contract(\"b s h l, b l v -> b s h v\", div(E, sum(E, axes=[3], keepdims=true)), V)\n}";
-  const auto expanded = found(parsed(head + "  K = contract(\"b l c, h c d -> b h l d\", C, U)\n  S0 = contract(\"b s h d, b h l d -> b s h l\", Q, K)\n" + tail));
-  const auto absorbed = found(parsed(head + "  A = contract(\"b s h d, h c d -> b s h c\", Q, U)\n  S0 = contract(\"b s h c, b l c -> b s h l\", A, C)\n" + tail));
+  const std::string head =
+      "graph mla {\n  dim B in 1..64\n  dim S in 1..64\n  dim L in 1..64\n  input Q: f32[B, S, 3, 4]\n  input C: "
+      "f32[B, L, 6]\n"
+      "  input U: f32[3, 6, 4]\n  input V: f32[B, L, 5]\n";
+  const std::string tail =
+      "  E = exp(S0)\n  output O = contract(\"b s h l, b l v -> b s h v\", div(E, sum(E, axes=[3], keepdims=true)), "
+      "V)\n}";
+  const auto expanded = found(parsed(
+      head +
+      "  K = contract(\"b l c, h c d -> b h l d\", C, U)\n  S0 = contract(\"b s h d, b h l d -> b s h l\", Q, K)\n" +
+      tail));
+  const auto absorbed = found(parsed(
+      head +
+      "  A = contract(\"b s h d, h c d -> b s h c\", Q, U)\n  S0 = contract(\"b s h c, b l c -> b s h l\", A, C)\n" +
+      tail));
   for (const auto* r : {&expanded, &absorbed}) {
-    EXPECT_GE(graphs_with(*r, contracts("Q", [](const Graph& g, const Node& n) { return g.value(n.operands[1]).name == "U"; })), 1u);
-    EXPECT_GE(graphs_with(*r, contracts("C", [](const Graph& g, const Node& n) { return g.value(n.operands[1]).name == "U" || g.value(n.operands[0]).name == "U"; })), 1u);
+    EXPECT_GE(graphs_with(
+                  *r, contracts("Q", [](const Graph& g, const Node& n) { return g.value(n.operands[1]).name == "U"; })),
+              1u);
+    EXPECT_GE(graphs_with(*r, contracts("C",
+                                        [](const Graph& g, const Node& n) {
+                                          return g.value(n.operands[1]).name == "U" ||
+                                                 g.value(n.operands[0]).name == "U";
+                                        })),
+              1u);
   }
 }
 
 TEST(Forms, AMatmulThatIsSummedAfterwardsCollapsesUnlessASigmoidStandsBetween) {
   auto text = [](const char* middle) {
-    return std::string("graph g {\n  dim B in 1..64\n  input X: f32[B, 6]\n  input W: f32[5, 6]\n  Y = contract(\"b k, n k -> b n\", X, W)\n  output R = mul(sum(") + middle +
-           ", axes=[1], keepdims=true), 1.5)\n}";
+    return std::string(
+               "graph g {\n  dim B in 1..64\n  input X: f32[B, 6]\n  input W: f32[5, 6]\n  Y = contract(\"b k, n k -> "
+               "b n\", X, W)\n  output R = mul(sum(") +
+           middle + ", axes=[1], keepdims=true), 1.5)\n}";
   };
   auto no_matmul = [](const SearchResult& r) {
     return std::count_if(r.graphs.begin(), r.graphs.end(), [](const Found& f) {
-      return !some_node(f.graph, [](const Graph& g, const Node& n) { return n.op == Op::contract && g.type(n.results[0]).shape.size() == 2; });
+      return !some_node(f.graph, [](const Graph& g, const Node& n) {
+        return n.op == Op::contract && g.type(n.results[0]).shape.size() == 2;
+      });
     });
   };
   EXPECT_GE(no_matmul(found(parsed(text("div(Y, 2)")))), 1);
@@ -168,17 +205,23 @@ TEST(Forms, LargeLogitsAreJudgedByTheSafeForm) {
 }
 
 TEST(Search, OutputsKeepTheirOrder) {
-  const std::string head = "graph g {\n  input X: f32[4, 4]\n  input A: f32[4, 4]\n  input B: f32[4, 4]\n  P = contract(\"s k, k n -> s n\", X, A)\n  R = contract(\"s k, k n -> s n\", X, B)\n";
-  for (const char* tail : {"  output one = P\n  output two = R\n}", "  output one = R\n  output two = P\n}"}) found(parsed(head + tail));
+  const std::string head =
+      "graph g {\n  input X: f32[4, 4]\n  input A: f32[4, 4]\n  input B: f32[4, 4]\n  P = contract(\"s k, k n -> s "
+      "n\", X, A)\n  R = contract(\"s k, k n -> s n\", X, B)\n";
+  for (const char* tail : {"  output one = P\n  output two = R\n}", "  output one = R\n  output two = P\n}"})
+    found(parsed(head + tail));
 }
 
 TEST(Search, AnAxisOfExtentOneIsNoBroadcast) {
-  found(parsed("graph g {\n  input X: f32[1, 6]\n  input W: f32[6, 5]\n  output Y = contract(\"s k, k n -> s n\", rms_norm(X, axes=[1], eps=1e-6), W)\n}"));
+  found(
+      parsed("graph g {\n  input X: f32[1, 6]\n  input W: f32[6, 5]\n  output Y = contract(\"s k, k n -> s n\", "
+             "rms_norm(X, axes=[1], eps=1e-6), W)\n}"));
 }
 
 TEST(Search, GroupSizesOfOneAndOfAllHeads) {
   for (const char* k : {"4", "1"})
-    found(parsed(std::string("graph g {\n  input Q: f32[4, 5, 3]\n  input K: f32[") + k + ", 7, 3]\n  input V: f32[" + k + ", 7, 3]\n  output O = sdpa(Q, K, V)\n}"));
+    found(parsed(std::string("graph g {\n  input Q: f32[4, 5, 3]\n  input K: f32[") + k + ", 7, 3]\n  input V: f32[" +
+                 k + ", 7, 3]\n  output O = sdpa(Q, K, V)\n}"));
 }
 
 TEST(Search, SameSeedSameBytesAndNothingIsKeptBetweenSearches) {
@@ -198,7 +241,10 @@ TEST(Search, SameSeedSameBytesAndNothingIsKeptBetweenSearches) {
 TEST(Search, ALargeGraphIsCutIntoRegions) {
   std::string text = "graph g {\n  dim S in 1..64\n  input X0: f32[S, 6]\n  input W: f32[6, 6]\n  input G: f32[6]\n";
   for (int k = 0; k < 12; ++k)
-    text += fmt::format("  N{0} = rms_norm(X{0}, G, axes=[1], eps=1e-5)\n  H{0} = contract(\"s k, k n -> s n\", N{0}, W)\n  X{1} = add(X{0}, silu(H{0}))\n", k, k + 1);
+    text += fmt::format(
+        "  N{0} = rms_norm(X{0}, G, axes=[1], eps=1e-5)\n  H{0} = contract(\"s k, k n -> s n\", N{0}, W)\n  X{1} = "
+        "add(X{0}, silu(H{0}))\n",
+        k, k + 1);
   const auto r = found(parsed(text + "  output Y = X12\n}"));
   EXPECT_GE(r.regions, 2u);
   EXPECT_GE(r.graphs.size(), 2u);
@@ -207,7 +253,8 @@ TEST(Search, ALargeGraphIsCutIntoRegions) {
 // Graphs that blow up in one way each: the search ends soon and still returns the input.
 TEST(Search, HostileGraphsEndSoonAndReturnTheInput) {
   std::vector<std::string> bodies;
-  std::string wide = "  S0 = X\n", deep = "  S0 = X\n", powers = "  S0 = X\n", outer = "  S0 = X\n", sums, masks = "  S0 = X\n";
+  std::string wide = "  S0 = X\n", deep = "  S0 = X\n", powers = "  S0 = X\n", outer = "  S0 = X\n", sums,
+              masks = "  S0 = X\n";
   for (int k = 0; k < 40; ++k) {
     wide += fmt::format("  S{1} = add(S{0}, mul(X, {1}.37))\n  T{1} = square(S{1})\n", k, k + 1);
     deep += fmt::format("  S{1} = exp(mul(S{0}, 0.125))\n", k, k + 1);
@@ -217,21 +264,23 @@ TEST(Search, HostileGraphsEndSoonAndReturnTheInput) {
   }
   std::string product = "mul(X, Y)";
   for (int k = 0; k < 24; ++k) product = fmt::format("mul({}, sigmoid(add(X, {})))", product, k);
-  bodies = {wide + "  output Z = T40", deep + "  output Z = S40", powers + "  output Z = S40", outer + "  output Z = S40", masks + "  output Z = S40",
-            "  output Z = sum(" + product + ", axes=[1])"};
+  bodies = {wide + "  output Z = T40",  deep + "  output Z = S40",  powers + "  output Z = S40",
+            outer + "  output Z = S40", masks + "  output Z = S40", "  output Z = sum(" + product + ", axes=[1])"};
   for (const std::string& body : bodies) {
     const Graph g = parsed("graph g {\n  input X: f32[4, 4]\n  input Y: f32[4, 4]\n" + body + "\n}");
     const auto r = search(g);
     ASSERT_TRUE(r.ok());
     EXPECT_GE(r->graphs.size(), 1u);
     EXPECT_LT(r->seconds, 20) << body;
-    fmt::print("hostile: values {} applications {} graphs {} saturated {} {:.2f} s\n", r->values, r->applications, r->graphs.size(), r->saturated, r->seconds);
+    fmt::print("hostile: values {} applications {} graphs {} saturated {} {:.2f} s\n", r->values, r->applications,
+               r->graphs.size(), r->saturated, r->seconds);
   }
 }
 
 // Whether the search would call two outputs of a graph one value.
 bool called_equal(const std::string& body) {
-  const Graph g = parsed("graph g {\n  input A: f32[4, 4]\n  input B: f32[4, 4]\n  input C: f32[4, 4]\n" + body + "\n}");
+  const Graph g =
+      parsed("graph g {\n  input A: f32[4, 4]\n  input B: f32[4, 4]\n  input C: f32[4, 4]\n" + body + "\n}");
   const Program p = read(g);
   std::vector<ClassId> roots;
   bool equal = true;
@@ -251,41 +300,43 @@ bool called_equal(const std::string& body) {
 
 TEST(Search, NearMissesAreNotCalledEqual) {
   const std::string t = "  T = contract(\"i k, k j -> i j\", A, B)\n";
-  for (const char* pair : {
-           "  output x = add(A, C)\n  output y = add(B, B)",
-           "  output x = contract(\"i k, k j -> i j\", A, B)\n  output y = contract(\"i k, j k -> i j\", A, B)",
-           "  output x = contract(\"i k, k j -> i j\", A, C)\n  output y = contract(\"i k, k j -> i j\", B, B)",
-           "  output x = silu(silu(A))\n  output y = silu(exp(A))",
-           "  output x = softmax(softmax(A, axis=1), axis=1)\n  output y = softmax(A, axis=1)",
-           "  output x = softmax(A, axis=1)\n  output y = softmax(A, axis=0)",
-           "  output x = exp(exp(A))\n  output y = exp(mul(A, A))",
-           "  output x = amax(add(A, B), axes=[1])\n  output y = add(amax(A, axes=[1]), amax(B, axes=[1]))",
-           "  output x = max(max(A, B), C)\n  output y = max(A, B)",
-           "  output x = sum(square(A), axes=[1])\n  output y = square(sum(A, axes=[1]))",
-           "  output x = mean(A, axes=[1])\n  output y = sum(A, axes=[1])",
-           "  output x = rsqrt(add(mean(square(A), axes=[1]), 1e-6))\n  output y = rsqrt(add(mean(square(A), axes=[1]), 1e-5))",
-           "  output x = div(A, add(B, C))\n  output y = add(div(A, B), div(A, C))",
-           "  output x = sqrt(square(A))\n  output y = A",
-           "  output x = where(lt(A, B), A, C)\n  output y = where(lt(B, A), A, C)",
-           "  output x = where(lt(A, B), A, C)\n  output y = where(le(A, B), A, C)",
-           "  output x = sum(exp(where(lt(A, B), C, -inf)), axes=[1])\n  output y = sum(exp(where(lt(A, C), C, -inf)), axes=[1])",
-           "  output x = log(sum(exp(A), axes=[1]))\n  output y = sum(log(exp(A)), axes=[1])",
-           "  output x = mul(exp(A), exp(B))\n  output y = exp(mul(A, B))",
-           "  output x = add(A, 0.25)\n  output y = add(A, 0.2500001)"})
+  for (const char* pair :
+       {"  output x = add(A, C)\n  output y = add(B, B)",
+        "  output x = contract(\"i k, k j -> i j\", A, B)\n  output y = contract(\"i k, j k -> i j\", A, B)",
+        "  output x = contract(\"i k, k j -> i j\", A, C)\n  output y = contract(\"i k, k j -> i j\", B, B)",
+        "  output x = silu(silu(A))\n  output y = silu(exp(A))",
+        "  output x = softmax(softmax(A, axis=1), axis=1)\n  output y = softmax(A, axis=1)",
+        "  output x = softmax(A, axis=1)\n  output y = softmax(A, axis=0)",
+        "  output x = exp(exp(A))\n  output y = exp(mul(A, A))",
+        "  output x = amax(add(A, B), axes=[1])\n  output y = add(amax(A, axes=[1]), amax(B, axes=[1]))",
+        "  output x = max(max(A, B), C)\n  output y = max(A, B)",
+        "  output x = sum(square(A), axes=[1])\n  output y = square(sum(A, axes=[1]))",
+        "  output x = mean(A, axes=[1])\n  output y = sum(A, axes=[1])",
+        "  output x = rsqrt(add(mean(square(A), axes=[1]), 1e-6))\n  output y = rsqrt(add(mean(square(A), axes=[1]), "
+        "1e-5))",
+        "  output x = div(A, add(B, C))\n  output y = add(div(A, B), div(A, C))",
+        "  output x = sqrt(square(A))\n  output y = A",
+        "  output x = where(lt(A, B), A, C)\n  output y = where(lt(B, A), A, C)",
+        "  output x = where(lt(A, B), A, C)\n  output y = where(le(A, B), A, C)",
+        "  output x = sum(exp(where(lt(A, B), C, -inf)), axes=[1])\n  output y = sum(exp(where(lt(A, C), C, -inf)), "
+        "axes=[1])",
+        "  output x = log(sum(exp(A), axes=[1]))\n  output y = sum(log(exp(A)), axes=[1])",
+        "  output x = mul(exp(A), exp(B))\n  output y = exp(mul(A, B))",
+        "  output x = add(A, 0.25)\n  output y = add(A, 0.2500001)"})
     EXPECT_FALSE(called_equal(pair)) << pair;
 }
 
 TEST(Search, WhatIsEqualIsSeen) {
-  for (const char* pair : {
-           "  output x = mul(exp(A), exp(B))\n  output y = exp(add(A, B))",
-           "  output x = softmax(A, axis=1)\n  output y = div(exp(A), sum(exp(A), axes=[1], keepdims=true))",
-           "  output x = log(sum(exp(A), axes=[1]))\n  output y = logsumexp(A, axes=[1])",
-           "  output x = square(sub(A, B))\n  output y = add(sub(square(A), mul(2, mul(A, B))), square(B))",
-           "  output x = max(max(A, B), C)\n  output y = max(C, max(B, A))",
-           "  output x = where(lt(A, B), A, C)\n  output y = where(gt(B, A), A, C)",
-           "  output x = amax(max(A, B), axes=[1])\n  output y = max(amax(A, axes=[1]), amax(B, axes=[1]))",
-           "  output x = div(div(A, B), C)\n  output y = div(A, mul(B, C))",
-           "  output x = rsqrt(add(square(A), 1))\n  output y = reciprocal(sqrt(add(1, mul(A, A))))"})
+  for (const char* pair :
+       {"  output x = mul(exp(A), exp(B))\n  output y = exp(add(A, B))",
+        "  output x = softmax(A, axis=1)\n  output y = div(exp(A), sum(exp(A), axes=[1], keepdims=true))",
+        "  output x = log(sum(exp(A), axes=[1]))\n  output y = logsumexp(A, axes=[1])",
+        "  output x = square(sub(A, B))\n  output y = add(sub(square(A), mul(2, mul(A, B))), square(B))",
+        "  output x = max(max(A, B), C)\n  output y = max(C, max(B, A))",
+        "  output x = where(lt(A, B), A, C)\n  output y = where(gt(B, A), A, C)",
+        "  output x = amax(max(A, B), axes=[1])\n  output y = max(amax(A, axes=[1]), amax(B, axes=[1]))",
+        "  output x = div(div(A, B), C)\n  output y = div(A, mul(B, C))",
+        "  output x = rsqrt(add(square(A), 1))\n  output y = reciprocal(sqrt(add(1, mul(A, A))))"})
     EXPECT_TRUE(called_equal(pair)) << pair;
 }
 

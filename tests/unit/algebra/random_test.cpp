@@ -12,8 +12,8 @@ namespace {
 using namespace cleave::testing;
 using graph::Graph;
 
-// Double results agree where the input graph's are finite: to double rounding, as far as the input's f32 bound says that
-// the result is no accident of cancellation.
+// Double results agree where the input graph's are finite: to double rounding, as far as the input's f32 bound says
+// that the result is no accident of cancellation.
 std::string disagreement(const Graph& input, const Graph& found, const std::vector<oracle::Tensor>& inputs) {
   const auto want = oracle::evaluate_with_bounds(input, inputs);
   std::map<std::string, oracle::Tensor> by_name;
@@ -30,7 +30,8 @@ std::string disagreement(const Graph& input, const Graph& found, const std::vect
       if (!std::isfinite(w.at(i)) || !std::isfinite(bound)) continue;
       const double off = std::abs(w.at(i) - g.at(i));
       if (!(off <= 1e-9 * std::abs(w.at(i)) + 4 * bound + 1e-300))
-        return fmt::format("output {} element {}: {} instead of {} (bound {})", input.outputs()[o].name, i, g.at(i), w.at(i), bound);
+        return fmt::format("output {} element {}: {} instead of {} (bound {})", input.outputs()[o].name, i, g.at(i),
+                           w.at(i), bound);
     }
   }
   return "";
@@ -43,7 +44,8 @@ std::string fault(const Graph& g, uint64_t seed) {
   if (!r.ok()) return render(r.errors(), nullptr);
   if (r->graphs.empty()) return "no graphs";
   for (size_t k = 0; k < r->graphs.size(); ++k)
-    if (const std::string why = disagreement(x, r->graphs[k].graph, inputs); !why.empty()) return fmt::format("graph {}: {}\n{}", k, why, print(r->graphs[k].graph));
+    if (const std::string why = disagreement(x, r->graphs[k].graph, inputs); !why.empty())
+      return fmt::format("graph {}: {}\n{}", k, why, print(r->graphs[k].graph));
   return "";
 }
 

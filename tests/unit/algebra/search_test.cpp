@@ -24,8 +24,11 @@ TEST(Search, EverySubgraphSaturatesWithinTheGateAndAllItsGraphsAreRight) {
   for (const auto& s : test::subgraphs()) {
     const auto r = search(s.graph);
     ASSERT_TRUE(r.ok()) << render(r.errors(), nullptr);
-    fmt::print("{:18} values {:5} producers {:6} applications {:6} refused {:4} graphs {:3} screened {:3} saturated {} {:.3f} s\n", s.name, r->values,
-               r->producers, r->applications, r->refused, r->graphs.size(), r->screened_out, r->saturated, r->seconds);
+    fmt::print(
+        "{:18} values {:5} producers {:6} applications {:6} refused {:4} graphs {:3} screened {:3} saturated {} {:.3f} "
+        "s\n",
+        s.name, r->values, r->producers, r->applications, r->refused, r->graphs.size(), r->screened_out, r->saturated,
+        r->seconds);
     EXPECT_TRUE(r->saturated) << s.name;
     EXPECT_LE(r->values, 5000u) << s.name;
     EXPECT_LE(r->applications, 200000u) << s.name;

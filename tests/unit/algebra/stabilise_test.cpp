@@ -87,7 +87,9 @@ TEST(Stabilise, GraphsWithoutExponentialsStayAsTheyAre) {
 }
 
 TEST(Stabilise, ALoneExponentialStaysAnExponential) {
-  const auto g = parsed("graph g {\n  input A: f32[3, 4]\n  input B: f32[4, 5]\n  output Y = exp(contract(\"m k, k n -> m n\", A, B))\n}");
+  const auto g = parsed(
+      "graph g {\n  input A: f32[3, 4]\n  input B: f32[4, 5]\n  output Y = exp(contract(\"m k, k n -> m n\", A, "
+      "B))\n}");
   const auto s = stabilise(g);
   EXPECT_EQ(count(s, Op::exp), 1u);
   EXPECT_EQ(count(s, Op::unscale), 0u);
@@ -95,7 +97,8 @@ TEST(Stabilise, ALoneExponentialStaysAnExponential) {
 }
 
 TEST(Stabilise, ProbabilitiesAsAnOutputUseTheFinalMaximum) {
-  const auto g = parsed("graph g {\n  input S: f32[3, 4]\n  E = exp(S)\n  output P = div(E, sum(E, axes=[1], keepdims=true))\n}");
+  const auto g =
+      parsed("graph g {\n  input S: f32[3, 4]\n  E = exp(S)\n  output P = div(E, sum(E, axes=[1], keepdims=true))\n}");
   const auto s = stabilise(g);
   EXPECT_EQ(count(s, Op::scaled_reduce), 1u) << print(s);
   EXPECT_EQ(count(s, Op::exp), 1u);
@@ -113,7 +116,8 @@ TEST(Stabilise, RowAndColumnSumsOfOneExponentialAreTwoUses) {
 })");
   const auto s = stabilise(g);
   EXPECT_EQ(count(s, Op::scaled_reduce), 2u) << print(s);
-  const auto safe = parsed("graph g {\n  input S: f32[5, 7]\n  output P = softmax(S, axis=1)\n  output C = softmax(S, axis=0)\n}");
+  const auto safe =
+      parsed("graph g {\n  input S: f32[5, 7]\n  output P = softmax(S, axis=1)\n  output C = softmax(S, axis=0)\n}");
   expect_same(safe, s, {}, 1e4);
 }
 
@@ -122,7 +126,8 @@ TEST(Stabilise, AZeroOneMaskAfterTheExponentialMasksTheScore) {
   const auto g = parsed("graph g {\n  input S: f32[5, 7]\n  E = mul(exp(S), cast(" + mask +
                         ", dtype=f32))\n  output P = div(E, sum(E, axes=[1], keepdims=true))\n}");
   const auto s = stabilise(g);
-  const auto safe = parsed("graph g {\n  input S: f32[5, 7]\n  output P = softmax(where(" + mask + ", S, -inf), axis=1)\n}");
+  const auto safe =
+      parsed("graph g {\n  input S: f32[5, 7]\n  output P = softmax(where(" + mask + ", S, -inf), axis=1)\n}");
   expect_same(g, s, {});
   expect_same(safe, s, {}, 1e4);
 }
@@ -133,7 +138,8 @@ TEST(Stabilise, RowsWithoutElementsFollowTheEmptyPolicy) {
   input S: f32[4, 3]
   input V: f32[3, 2]
   M = where(lt(iota(shape=[4, 3], axis=1, dtype=i64), iota(shape=[4, 3], axis=0, dtype=i64)), S, -inf)
-  P = softmax(M, axis=1, empty=")") + policy + R"(")
+  P = softmax(M, axis=1, empty=")") +
+                          policy + R"(")
   output O = contract("s l, l d -> s d", P, V)
   output P
 })");
@@ -151,7 +157,8 @@ TEST(Stabilise, AttentionCompositesWithLogSumExpAndGroupedHeads) {
   input Q: f32[2, 6, S, 4]
   input K: f32[2, 2, L, 4]
   input V: f32[2, 2, L, 3]
-  O, lse = sdpa(Q, K, V, causal="end", lse=true, empty=")") + policy + R"(")
+  O, lse = sdpa(Q, K, V, causal="end", lse=true, empty=")") +
+                          policy + R"(")
   output O
   output lse
 })");

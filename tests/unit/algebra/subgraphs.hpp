@@ -42,7 +42,9 @@ class SubgraphReader {
       for (const auto& [name, extent] : g["extents"].items()) {
         const std::string e = extent.get<std::string>();
         const size_t slash = e.find('/');
-        point[dims_[name]] = slash == std::string::npos ? p[e].get<int64_t>() : p[e.substr(0, slash)].get<int64_t>() / p[e.substr(slash + 1)].get<int64_t>();
+        point[dims_[name]] = slash == std::string::npos
+                                 ? p[e].get<int64_t>()
+                                 : p[e.substr(0, slash)].get<int64_t>() / p[e.substr(slash + 1)].get<int64_t>();
       }
       out.points.push_back(std::move(point));
     }
@@ -65,7 +67,8 @@ class SubgraphReader {
     if (v.order.size() == order.size()) return v.value;
     std::vector<int64_t> added;
     for (size_t i = 0; i < order.size(); ++i)
-      if (std::find(v.order.begin(), v.order.end(), order[i]) == v.order.end()) added.push_back(static_cast<int64_t>(i));
+      if (std::find(v.order.begin(), v.order.end(), order[i]) == v.order.end())
+        added.push_back(static_cast<int64_t>(i));
     return b_.make(graph::Op::unsqueeze, {v.value}, {{"axes", added}});
   }
   graph::ValueId extent_value(const std::string& index) {
@@ -86,13 +89,15 @@ class SubgraphReader {
     if (op == "einsum") {
       const std::string eq = n["eq"];
       const size_t arrow = eq.find("->");
-      return {b_.make(Op::contract, {in[0].value, in[1].value}, {{"spec", named(eq.substr(0, arrow)) + " -> " + named(eq.substr(arrow + 2))}}),
+      return {b_.make(Op::contract, {in[0].value, in[1].value},
+                      {{"spec", named(eq.substr(0, arrow)) + " -> " + named(eq.substr(arrow + 2))}}),
               split(eq.substr(arrow + 2))};
     }
     if (op == "scale") {
       const auto& by = n["by"];
       graph::ValueId s;
-      if (by.contains("scalar_input")) s = b_.scalar(by["scalar_input"].get<std::string>(), DType::f32);
+      if (by.contains("scalar_input"))
+        s = b_.scalar(by["scalar_input"].get<std::string>(), DType::f32);
       else {
         for (const auto& e : by["of"]) s = s.valid() ? b_.make(Op::add, {s, extent_value(e)}) : extent_value(e);
         s = b_.make(Op::rsqrt, {s});
@@ -104,9 +109,14 @@ class SubgraphReader {
       const auto at = std::find(out.order.begin(), out.order.end(), n["axis"].get<std::string>());
       const std::vector<int64_t> axes{at - out.order.begin()};
       const bool keep = n.value("keepdim", false);
-      out.value = b_.make(op == "reduce_sum" ? Op::sum : op == "reduce_mean" ? Op::mean : Op::amax, {in[0].value}, {{"axes", axes}, {"keepdims", keep}});
-      if (keep) out.order[static_cast<size_t>(axes[0])] = "";
-      else out.order.erase(out.order.begin() + axes[0]);
+      out.value = b_.make(op == "reduce_sum"    ? Op::sum
+                          : op == "reduce_mean" ? Op::mean
+                                                : Op::amax,
+                          {in[0].value}, {{"axes", axes}, {"keepdims", keep}});
+      if (keep)
+        out.order[static_cast<size_t>(axes[0])] = "";
+      else
+        out.order.erase(out.order.begin() + axes[0]);
       return out;
     }
     if (op == "iota_compare") {
@@ -122,9 +132,13 @@ class SubgraphReader {
           graph::ValueId term;
           if (name.starts_with("extent:")) {
             const std::string dim = name.substr(7);
-            term = b_.make(Op::extent, {}, {{"of", std::vector<sym::Expr>{b_.dim(dim, 1, 1 << 20)}}, {"dtype", DType::i64}});
+            term = b_.make(Op::extent, {},
+                           {{"of", std::vector<sym::Expr>{b_.dim(dim, 1, 1 << 20)}}, {"dtype", DType::i64}});
           } else {
-            term = b_.make(Op::iota, {}, {{"shape", s}, {"axis", std::find(order.begin(), order.end(), name) - order.begin()}, {"dtype", DType::i64}});
+            term = b_.make(Op::iota, {},
+                           {{"shape", s},
+                            {"axis", std::find(order.begin(), order.end(), name) - order.begin()},
+                            {"dtype", DType::i64}});
           }
           sum = b_.make(Op::add, {sum, b_.make(Op::mul, {term, b_.literal(factor.get<double>(), DType::i64)})});
         }
@@ -133,7 +147,9 @@ class SubgraphReader {
       const auto c = b_.make(Op::le, {side(mask_["left"]), side(mask_["right"])});
       return {b_.make(Op::where, {c, in[1].value, in[2].value}), order};
     }
-    if (op == "rsqrt_eps") return {b_.make(Op::rsqrt, {b_.make(Op::add, {in[0].value, b_.literal(n["eps"].get<double>(), DType::f32)})}), in[0].order};
+    if (op == "rsqrt_eps")
+      return {b_.make(Op::rsqrt, {b_.make(Op::add, {in[0].value, b_.literal(n["eps"].get<double>(), DType::f32)})}),
+              in[0].order};
     const Op o = *graph::op_from_name(op);
     if (in.size() == 1) return {b_.make(o, {in[0].value}), in[0].order};
     const auto& order = in[0].order.size() >= in[1].order.size() ? in[0].order : in[1].order;

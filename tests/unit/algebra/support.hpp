@@ -25,7 +25,8 @@ inline std::map<std::string, oracle::Tensor> draw(const graph::Graph& g, uint64_
   Rng rng(seed);
   for (graph::ValueId v : oracle::given_leaves(g)) {
     oracle::Tensor t = oracle::zeros(g.type(v).dtype, g.extents(v));
-    for (int64_t i = 0; i < t.elements(); ++i) t.set(i, t.real() ? scale * rng.normal() : static_cast<double>(rng.between(0, 3)));
+    for (int64_t i = 0; i < t.elements(); ++i)
+      t.set(i, t.real() ? scale * rng.normal() : static_cast<double>(rng.between(0, 3)));
     out.emplace(g.value(v).name, std::move(t));
   }
   return out;
@@ -44,8 +45,8 @@ inline std::vector<oracle::Tensor> run(const graph::Graph& g, const std::map<std
 }
 
 // Both graphs give the same outputs in float64 on random data at these extents.
-inline void expect_same(const graph::Graph& a, const graph::Graph& b, const std::map<std::string, int64_t>& dims, double scale = 1,
-                        double relative = 1e-9) {
+inline void expect_same(const graph::Graph& a, const graph::Graph& b, const std::map<std::string, int64_t>& dims,
+                        double scale = 1, double relative = 1e-9) {
   const graph::Graph x = bound(a, dims), y = bound(b, dims);
   ASSERT_EQ(x.outputs().size(), y.outputs().size());
   for (uint64_t seed = 1; seed <= 2; ++seed) {
