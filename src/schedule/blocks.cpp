@@ -62,7 +62,7 @@ class KernelBuilder {
     std::vector<size_t> pending(units_.size());
     for (size_t i = 0; i < pending.size(); ++i) pending[i] = i;
     std::vector<bool> done(units_.size());
-    if (!emit(body, pending, done, {})) return std::nullopt;
+    if (!emit(body, pending, {}, done, {})) return std::nullopt;
     return itgraph::Kernel{plan_.units[group_.units.back()].name, std::move(body)};
   }
 
@@ -100,12 +100,16 @@ class KernelBuilder {
     if (!common) return;
     // The largest product decides which index is rows and which is columns.
     Roles roles;
+    std::vector<Expr> any_columns;
     double most = -1;
     for (const Member& m : units_) {
       const Unit& u = plan_.units[m.unit];
-      if (!u.heavy || u.work <= most) continue;
+      if (!u.heavy) continue;
+      const Roles own = main_roles(m);
+      for (Expr s : own.columns) add_unique(any_columns, s);
+      if (u.work <= most) continue;
       most = u.work;
-      roles = main_roles(m);
+      roles = own;
     }
     if (most < 0) return light_tasks(*common);
     const auto widest = [&](const std::vector<Expr>& list) {
@@ -118,7 +122,7 @@ class KernelBuilder {
     for (Expr s : *common) {
       int64_t step = 1;
       if (s == rows) step = std::min(tiling_.rows, extent(s));
-      if (s == columns) {
+      if (s == columns || (s != rows && contains(any_columns, s))) {
         // Cutting columns repeats the work of units that lack them.
         const bool repeated = std::any_of(units_.begin(), units_.end(), [&](const Member& m) {
           return plan_.units[m.unit].heavy && !contains(m.axes, s);
@@ -249,12 +253,24 @@ class KernelBuilder {
   }
 
   // Fills a block with the pending units. `open`: indices whose loops enclose it.
-  bool emit(Block& block, std::vector<size_t> pending, std::vector<bool>& done, const std::set<Expr>& open) const {
+  // `goals`: what the block is for, beside what leaves the kernel.
+  bool emit(Block& block, std::vector<size_t> pending, const std::vector<size_t>& goals, std::vector<bool>& done,
+            const std::set<Expr>& open) const {
     auto finish = [&](size_t m) {
       done[m] = true;
       std::erase(pending, m);
     };
-    while (!pending.empty()) {
+    while (true) {
+      // What only units that are done have read is not needed any more.
+      for (size_t i = pending.size(); i-- > 0;) {
+        const size_t m = pending[i];
+        const bool read = std::any_of(pending.begin(), pending.end(), [&](size_t o) {
+          return std::find(units_[o].operands.begin(), units_[o].operands.end(), m) != units_[o].operands.end();
+        });
+        const bool wanted = units_[m].visible || std::find(goals.begin(), goals.end(), m) != goals.end();
+        if (!read && !wanted) std::erase(pending, m);
+      }
+      if (pending.empty()) return true;
       bool moved = false;
       for (size_t m : std::vector<size_t>(pending)) {
         const Member& u = units_[m];
@@ -316,14 +332,13 @@ class KernelBuilder {
       std::set<Expr> deeper = open;
       deeper.insert(*over);
       std::vector<bool> inside = done;
-      if (!emit(inner, body, inside, deeper)) return false;
+      if (!emit(inner, body, together, inside, deeper)) return false;
       block.items.push_back({std::move(inner)});
       for (size_t m : together) finish(m);
       // What is stored outside the kernel and carries the index was stored by the loop, tile by tile.
       for (size_t i : body)
         if (!done[i] && units_[i].visible && std::find(pending.begin(), pending.end(), i) != pending.end()) finish(i);
     }
-    return true;
   }
 
   const Plan& plan_;

@@ -565,7 +565,8 @@ class Placer {
     const bool in_memory = !scratch_.count(o.b->buffer);
     const bool direct = b_columns && b_depth && *b_columns == static_cast<int>(b.at.size()) - 1;
     const bool constant = it_.value(o.b->buffer).role == Role::constant;
-    const bool reused = o.rows.valid() && extent(o.rows) > 2 * map.most(o.rows) && extent(o.depth) > 512;
+    // A matrix no wider than a panel is one already.
+    const bool reused = o.rows.valid() && extent(o.columns) > panel_width(extent(o.columns), it_.value(o.b->buffer).dtype) && extent(o.rows) > 2 * map.most(o.rows) && extent(o.depth) > 512;
     if (!direct || (in_memory && (constant || reused) && !made_.count(o.b->buffer))) {
       if (!in_memory || made_.count(o.b->buffer)) return false;
       std::vector<Expr> batch;

@@ -110,13 +110,15 @@ Result<std::vector<Candidate>> candidates(const graph::Graph& graph, const Optio
   TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph)));
   TRY_ASSIGN(auto fused, ranked(plan, group_units(plan, true), options, "fused"));
   TRY_ASSIGN(auto apart, ranked(plan, group_units(plan, false), options, "unfused"));
-  // The best of each cut is always among those returned.
   std::vector<Candidate> out;
   const size_t keep = std::max<size_t>(options.keep, 2);
-  fused.resize(std::min(fused.size(), keep - 1));
-  for (Candidate& c : fused) out.push_back(std::move(c));
+  // Predictions are not that far off: what is several times slower than the best is not worth measuring.
+  constexpr double kHopeless = 4;
+  const double best = std::min(fused.front().seconds, apart.front().seconds);
+  for (size_t i = 0; i < fused.size() && i + 1 < keep; ++i)
+    if (fused[i].seconds < kHopeless * best) out.push_back(std::move(fused[i]));
   for (Candidate& c : apart)
-    if (out.size() < keep) out.push_back(std::move(c));
+    if (out.size() < keep && (out.empty() || c.seconds < kHopeless * best)) out.push_back(std::move(c));
   std::stable_sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return out;
 }
