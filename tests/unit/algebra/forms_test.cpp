@@ -271,7 +271,8 @@ TEST(Search, HostileGraphsEndSoonAndReturnTheInput) {
     const auto r = search(g);
     ASSERT_TRUE(r.ok());
     EXPECT_GE(r->graphs.size(), 1u);
-    EXPECT_LT(r->seconds, 20) << body;
+    EXPECT_LE(r->values, 5200u) << body;
+    EXPECT_LE(r->applications, 200000u) << body;
     fmt::print("hostile: values {} applications {} graphs {} saturated {} {:.2f} s\n", r->values, r->applications,
                r->graphs.size(), r->saturated, r->seconds);
   }
