@@ -236,6 +236,7 @@ class Grouper {
     const Group &a = groups_[producer], &b = groups_[consumer];
     if (a.units.empty() || b.units.empty()) return false;
     if (!fuse_ && (heavy(a) || heavy(b))) return false;
+    if (plan_.units[a.units[0]].constant != plan_.units[b.units[0]].constant) return false;
     std::vector<size_t> units = a.units;
     units.insert(units.end(), b.units.begin(), b.units.end());
     const auto merged = unify(plan_, units);

@@ -86,7 +86,7 @@ class Placer {
       if (!syms_.as_constant(extent)) return diagnose(Code::not_schedulable, it_.name, "its shapes are not bound");
     arguments();
     for (const itgraph::Kernel& k : it_.kernels) {
-      tile::Kernel kernel{kernel_name(k.name), false, {}};
+      tile::Kernel kernel{kernel_name(k.name), find_constant(k), {}};
       scratch_.clear();
       made_.clear();
       match(
@@ -136,9 +136,42 @@ class Placer {
       case Role::constant: place = Place::constant; break;
       case Role::scalar: place = Place::scalar; break;
       case Role::output: place = Place::output; break;
-      case Role::inner: place = Place::workspace; break;
+      case Role::inner: place = constants_.count(value.alias_of.valid() ? value.alias_of : v) ? Place::packed : Place::workspace; break;
     }
     return memory_[v] = out_.buffers.add({unique(value.name), value.dtype, place, value.shape, 0, value.argument, alias});
+  }
+
+  // Whether a kernel reads nothing but constants and what was made of them, and writes no output: then it runs once.
+  bool find_constant(const itgraph::Kernel& k) {
+    bool constant = true;
+    std::set<ItValue> made;
+    auto reads = [&](ItValue v) {
+      if (it_.value(v).alias_of.valid()) v = it_.value(v).alias_of;
+      constant = constant && (made.count(v) || constants_.count(v) || it_.value(v).role == Role::constant);
+    };
+    auto writes = [&](ItValue v) {
+      made.insert(v);
+      constant = constant && it_.value(v).role == Role::inner;
+    };
+    std::function<void(const itgraph::Block&)> visit = [&](const itgraph::Block& b) {
+      for (const itgraph::Item& i : b.items)
+        match(
+            i.what,
+            [&](const Compute& c) {
+              for (const tile::Node& n : c.nodes)
+                if (const auto* l = std::get_if<tile::Load>(&n.what)) reads(l->buffer);
+              for (const itgraph::Target& t : c.results) writes(t.value);
+            },
+            [&](const itgraph::Block& inner) { visit(inner); });
+    };
+    match(
+        k.what, [&](const itgraph::Block& b) { visit(b); },
+        [&](const itgraph::Library& l) {
+          reads(l.source);
+          for (ItValue r : l.results) writes(r);
+        });
+    if (constant) constants_.insert(made.begin(), made.end());
+    return constant;
   }
 
   // How products read inner values, so that their scratch is laid out for it: the index that must come last.
@@ -500,7 +533,8 @@ class Placer {
     if (found == packed_.end()) {
       std::vector<Expr> shape;
       for (Expr s : axes) shape.push_back(it_.extents.at(s));
-      const bool once = role == Role::constant;
+      const ItValue root = it_.value(l.buffer).alias_of.valid() ? it_.value(l.buffer).alias_of : l.buffer;
+      const bool once = role == Role::constant || constants_.count(root) > 0;
       const BufferId buffer = out_.buffers.add({unique(it_.value(l.buffer).name + "_packed"), dtype, once ? Place::packed : Place::workspace, shape, width, -1, {}});
       packing_.push_back(pack_kernel(l, axes, buffer, once));
       found = packed_.emplace(key, buffer).first;
@@ -564,7 +598,7 @@ class Placer {
     const auto b_columns = unit_axis(b.at, o.columns), b_depth = unit_axis(b.at, o.depth);
     const bool in_memory = !scratch_.count(o.b->buffer);
     const bool direct = b_columns && b_depth && *b_columns == static_cast<int>(b.at.size()) - 1;
-    const bool constant = it_.value(o.b->buffer).role == Role::constant;
+    const bool constant = it_.value(o.b->buffer).role == Role::constant || constants_.count(o.b->buffer) > 0;
     // A matrix no wider than a panel is one already.
     const bool reused = o.rows.valid() && extent(o.columns) > panel_width(extent(o.columns), it_.value(o.b->buffer).dtype) && extent(o.rows) > 2 * map.most(o.rows) && extent(o.depth) > 512;
     if (!direct || (in_memory && (constant || reused) && !made_.count(o.b->buffer))) {
@@ -852,7 +886,8 @@ class Placer {
   tile::Program out_;
   std::map<ItValue, BufferId> memory_;
   std::map<ItValue, Scratch> scratch_;
-  std::set<ItValue> made_;  // by the current kernel
+  std::set<ItValue> constants_;  // values made by kernels that run once
+  std::set<ItValue> made_;       // by the current kernel
   std::map<ItValue, Expr> last_index_;
   std::map<std::string, BufferId> packed_;
   std::vector<tile::Kernel> packing_;

@@ -155,9 +155,12 @@ class Planner {
 
   void add_unit(Unit u, std::span<const graph::ValueId> values) {
     std::set<size_t> operands;
+    u.constant = true;
     auto reads = [&](itgraph::ValueId v) {
       while (plan_.it.value(v).alias_of.valid()) v = plan_.it.value(v).alias_of;
-      if (auto it = unit_of_.find(v); it != unit_of_.end()) operands.insert(it->second);
+      auto it = unit_of_.find(v);
+      if (it != unit_of_.end()) operands.insert(it->second);
+      u.constant = u.constant && (it != unit_of_.end() ? plan_.units[it->second].constant : plan_.it.value(v).role == Role::constant);
     };
     if (u.is_library()) {
       reads(std::get<itgraph::Library>(u.what).source);
@@ -172,6 +175,7 @@ class Planner {
       unit_of_[r] = id;
       u.visible = u.visible || plan_.it.value(r).role == Role::output;
     }
+    u.constant = u.constant && !u.visible;
     for (size_t i = 0; i < values.size(); ++i) memory_[values[i].index] = u.results[i];
     plan_.units.push_back(std::move(u));
   }

@@ -19,6 +19,7 @@ struct Unit {
   std::vector<size_t> operands;  // units whose results it reads
   bool heavy = false;            // a contraction: two loads multiplied, or the factor of a scaled sum
   bool visible = false;          // an output of the program
+  bool constant = false;         // depends on constants only: computed when the program is loaded
   double work = 0;               // arithmetic operations
 
   bool is_library() const { return std::holds_alternative<itgraph::Library>(what); }
