@@ -22,13 +22,13 @@ namespace {
 struct Arguments {
   std::string input;
   std::vector<std::string> dims, disabled, inputs, against;
-  std::string target = "cpu", budget = "60s", color = "auto", stage, cache_dir, machine, stop_after, dump_after, dump_dir = "cleave-dump", output, outputs, split, trace,
-              export_to, suite;
+  std::string target = "cpu", budget = "60s", color = "auto", stage, cache_dir, machine, stop_after, dump_after,
+              dump_dir = "cleave-dump", output, outputs, split, trace, export_to, suite;
   uint64_t seed = 1;
   int threads = 0, jobs = 1, graph = -1, candidate = 0, top = 8;
   double rtol = 0, atol = 0, require_speedup = 0;
-  bool json = false, quiet = false, verbose = false, no_cache = false, deterministic = false, list = false, check = false, unfused = false, measure = false,
-       operators = false;
+  bool json = false, quiet = false, verbose = false, no_cache = false, deterministic = false, list = false,
+       check = false, unfused = false, measure = false, operators = false;
 };
 
 std::string default_cache() {
@@ -61,7 +61,11 @@ class Command {
       app_.parse(argc_, argv_);
     } catch (const CLI::ParseError& e) {
       if (e.get_exit_code() == 0) return app_.exit(e);  // help, version
-      std::fprintf(stderr, "%s", painted(fmt::format("error[CLV7002]: {}\n  hint: `cleave {}-h` shows the options\n", e.what(), verb_name()), use_color(color())).c_str());
+      std::fprintf(
+          stderr, "%s",
+          painted(fmt::format("error[CLV7002]: {}\n  hint: `cleave {}-h` shows the options\n", e.what(), verb_name()),
+                  use_color(color()))
+              .c_str());
       return 2;
     }
     catch_interrupts();
@@ -81,7 +85,9 @@ class Command {
     const auto chosen = app_.get_subcommands();
     return chosen.empty() ? "" : chosen[0]->get_name() + " ";
   }
-  Color color() const { return a_.color == "always" ? Color::always : a_.color == "never" ? Color::never : Color::automatic; }
+  Color color() const {
+    return a_.color == "always" ? Color::always : a_.color == "never" ? Color::never : Color::automatic;
+  }
 
   int internal(const std::string& message) {
     const std::string folder = write_bundle(command_, message, {a_.input});
@@ -111,24 +117,32 @@ class Command {
     sub->add_flag("--json", a_.json, "print one JSON object with a \"schema\"");
     sub->add_flag("-q,--quiet", a_.quiet, "no progress");
     sub->add_flag("-v,--verbose", a_.verbose, "say what goes on, and how long each pass took");
-    sub->add_option("--color", a_.color, "colours in messages")->check(CLI::IsMember({"auto", "always", "never"}))->type_name("auto|always|never");
+    sub->add_option("--color", a_.color, "colours in messages")
+        ->check(CLI::IsMember({"auto", "always", "never"}))
+        ->type_name("auto|always|never");
     verbs_[name] = std::move(run);
     return sub;
   }
   void takes_input(CLI::App* sub, const char* what) { sub->add_option("INPUT", a_.input, what)->required(); }
   void takes_machine(CLI::App* sub) {
     sub->add_option("--target", a_.target, "what to make code for (cpu)")->envname("CLEAVE_TARGET");
-    sub->add_option("--threads", a_.threads, "threads to run on (default: all that this process may use)")->check(CLI::Range(1, 1024))->envname("CLEAVE_THREADS");
+    sub->add_option("--threads", a_.threads, "threads to run on (default: all that this process may use)")
+        ->check(CLI::Range(1, 1024))
+        ->envname("CLEAVE_THREADS");
     sub->add_option("--machine", a_.machine, "a machine description to use instead of measuring this one");
-    sub->add_option("--cache-dir", a_.cache_dir, "where measurements of this machine are kept")->envname("CLEAVE_CACHE_DIR");
+    sub->add_option("--cache-dir", a_.cache_dir, "where measurements of this machine are kept")
+        ->envname("CLEAVE_CACHE_DIR");
     sub->add_flag("--no-cache", a_.no_cache, "keep nothing, use nothing that was kept");
     sub->add_option("--seed", a_.seed, "of random data and of the search")->envname("CLEAVE_SEED");
   }
   void takes_pipeline(CLI::App* sub) {
     takes_machine(sub);
-    sub->add_option("--dim", a_.dims, "extent of a dimension: S=128, or L=1..8192@4096 (a range and the extent to compile for)")->type_name("NAME=N");
+    sub->add_option("--dim", a_.dims,
+                    "extent of a dimension: S=128, or L=1..8192@4096 (a range and the extent to compile for)")
+        ->type_name("NAME=N");
     sub->add_option("--jobs", a_.jobs, "compilations at a time")->check(CLI::Range(1, 1024));
-    sub->add_option("--topk", a_.top, "candidates kept of each graph, and tried in a round")->check(CLI::Range(1, 4096));
+    sub->add_option("--topk", a_.top, "candidates kept of each graph, and tried in a round")
+        ->check(CLI::Range(1, 4096));
     sub->add_option("--split", a_.split, "an index whose reductions may be split");
     sub->add_option("--disable", a_.disabled, "a pass to leave out (`cleave passes`)");
     sub->add_option("--stop-after", a_.stop_after, "the last pass to run");
@@ -137,20 +151,25 @@ class Command {
     sub->add_option("--trace", a_.trace, "write a Chrome trace of the passes");
   }
   void takes_tolerance(CLI::App* sub) {
-    sub->add_option("--rtol", a_.rtol, "relative error that is accepted beyond the derived bound")->check(CLI::NonNegativeNumber);
-    sub->add_option("--atol", a_.atol, "absolute error that is accepted beyond the derived bound")->check(CLI::NonNegativeNumber);
+    sub->add_option("--rtol", a_.rtol, "relative error that is accepted beyond the derived bound")
+        ->check(CLI::NonNegativeNumber);
+    sub->add_option("--atol", a_.atol, "absolute error that is accepted beyond the derived bound")
+        ->check(CLI::NonNegativeNumber);
   }
 
   void declare() {
     app_.name("cleave");
-    app_.description("Optimises tensor programs: finds equal graphs, schedules them into fused kernels, compiles, verifies and measures them.");
+    app_.description(
+        "Optimises tensor programs: finds equal graphs, schedules them into fused kernels, compiles, verifies and "
+        "measures them.");
     formatter_->examples["cleave"] = "  cleave optimize examples/attention.graph --budget 60s -o out/attention\n";
     app_.formatter(formatter_);
     app_.set_version_flag("--version", fmt::format("cleave {}", driver::version()));
     app_.require_subcommand(1);
 
-    CLI::App* s = verb("optimize", "Import, search, schedule, compile, verify, measure and package.", "cleave optimize model.onnx --dim S=128 --budget 60s -o out/model",
-                       [this] { return optimize(); });
+    CLI::App* s =
+        verb("optimize", "Import, search, schedule, compile, verify, measure and package.",
+             "cleave optimize model.onnx --dim S=128 --budget 60s -o out/model", [this] { return optimize(); });
     takes_input(s, "a .graph text, an ONNX model, or - for standard input");
     takes_pipeline(s);
     takes_tolerance(s);
@@ -159,48 +178,59 @@ class Command {
     s->add_option("-o,--output", a_.output, "write the artefact folder");
     s->add_option("--require-speedup", a_.require_speedup, "exit with 5 below this speedup");
 
-    s = verb("search", "The algebraic phase alone: equal graphs, with derivations.", "cleave search examples/attention.graph --list", [this] { return search(); });
+    s = verb("search", "The algebraic phase alone: equal graphs, with derivations.",
+             "cleave search examples/attention.graph --list", [this] { return search(); });
     takes_input(s, "a .graph text, an ONNX model, or -");
     takes_pipeline(s);
     s->add_flag("--list", a_.list, "with the steps that lead to each graph");
     s->add_option("--export", a_.export_to, "write the graphs in another format (not available yet)");
     s->add_option("--suite", a_.suite, "a file of many graphs (not available yet)");
 
-    s = verb("schedule", "The scheduling phase alone: candidates with predicted times.", "cleave schedule examples/attention.graph --graph 0 --topk 16",
-             [this] { return schedule(); });
+    s = verb("schedule", "The scheduling phase alone: candidates with predicted times.",
+             "cleave schedule examples/attention.graph --graph 0 --topk 16", [this] { return schedule(); });
     takes_input(s, "a .graph text, an ONNX model, or -");
     takes_pipeline(s);
     s->add_option("--graph", a_.graph, "only this equal graph");
 
-    s = verb("show", "Any stage of a program as text; every text is valid input again.", "cleave show examples/attention.graph --stage tile", [this] { return show(); });
+    s = verb("show", "Any stage of a program as text; every text is valid input again.",
+             "cleave show examples/attention.graph --stage tile", [this] { return show(); });
     s->add_option("INPUT", a_.input, "a .graph, .onnx, .itg or .tile file, an artefact folder, or -");
     takes_pipeline(s);
     std::string stages;
     for (const auto& [name, doc] : driver::show_stages()) stages += (stages.empty() ? "" : "|") + name;
-    s->add_option("--stage", a_.stage, "graph: the graph; stabilised: an equal graph; itgraph: the schedule; tile: the tile program; vec, llvm, asm: the code")->type_name(stages);
+    s->add_option("--stage", a_.stage,
+                  "graph: the graph; stabilised: an equal graph; itgraph: the schedule; tile: the tile program; vec, "
+                  "llvm, asm: the code")
+        ->type_name(stages);
     s->add_option("--candidate", a_.candidate, "which candidate, best predicted first");
     s->add_option("--graph", a_.graph, "which equal graph (stabilised)");
     s->add_flag("--unfused", a_.unfused, "the unfused schedule");
     s->add_flag("--operators", a_.operators, "list the operators of the graph language");
 
-    s = verb("run", "Run an artefact, a tile program or a graph once.", "cleave run out/attention --inputs q.npy k.npy v.npy --outputs results", [this] { return run_once(); });
+    s = verb("run", "Run an artefact, a tile program or a graph once.",
+             "cleave run out/attention --inputs q.npy k.npy v.npy --outputs results", [this] { return run_once(); });
     takes_input(s, "an artefact folder, a .tile, .graph or .onnx file, or -");
     takes_pipeline(s);
     takes_tolerance(s);
-    s->add_option("--inputs", a_.inputs, ".npy files in the order of the inputs (default: seeded random data)")->expected(1, 4096);
+    s->add_option("--inputs", a_.inputs, ".npy files in the order of the inputs (default: seeded random data)")
+        ->expected(1, 4096);
     s->add_option("--outputs", a_.outputs, "a folder for .npy files of the outputs");
     s->add_flag("--check", a_.check, "compare with the float64 evaluator");
     s->add_flag("--unfused", a_.unfused, "the unfused schedule");
 
-    s = verb("bench", "Time a program against its unfused schedule, in interleaved pairs.", "cleave bench out/attention --threads 1", [this] { return bench(); });
+    s = verb("bench", "Time a program against its unfused schedule, in interleaved pairs.",
+             "cleave bench out/attention --threads 1", [this] { return bench(); });
     takes_input(s, "an artefact folder, a .graph or .onnx file, or -");
     takes_pipeline(s);
     s->add_option("--inputs", a_.inputs, ".npy files in the order of the inputs")->expected(1, 4096);
-    s->add_option("--against", a_.against, "unfused (eager, torch-compile and onnxruntime are not available yet)")->delimiter(',');
+    s->add_option("--against", a_.against, "unfused (eager, torch-compile and onnxruntime are not available yet)")
+        ->delimiter(',');
     s->add_option("--suite", a_.suite, "a file of many graphs (not available yet)");
 
-    s = verb("check", "Verify an equivalence certificate again.", "cleave check out/attention/certificate.json", [this] { return not_yet("checking a certificate"); });
-    takes_input(s, "a certificate");
+    s = verb("check", "Verify an equivalence certificate again.", "cleave check out/attention/certificate.json",
+             [this] { return check(); });
+    takes_input(s, "a certificate, or the artefact folder that it lies in");
+    s->add_option("--seed", a_.seed, "of the data that the steps are evaluated on");
 
     verb("passes", "The passes of the pipeline, in order.", "cleave passes", [this] { return passes(); });
 
@@ -212,10 +242,12 @@ class Command {
     s = verb("doctor", "Is everything here that optimising needs?", "cleave doctor", [this] { return doctor(); });
     takes_machine(s);
 
-    for (const auto& [name, doc, example] : {std::tuple{"explain", "The path taken, step by step.", "cleave explain out/attention --step 3"},
-                                             std::tuple{"leir", "Programs in the loop-equation IR.", "cleave leir check program.leir"},
-                                             std::tuple{"db", "The tuning database.", "cleave db list"}}) {
-      s = verb(name, fmt::format("{} (Not available yet.)", doc).c_str(), example, [this, what = std::string(name)] { return not_yet(fmt::format("`cleave {}`", what)); });
+    for (const auto& [name, doc, example] :
+         {std::tuple{"explain", "The path taken, step by step.", "cleave explain out/attention --step 3"},
+          std::tuple{"leir", "Programs in the loop-equation IR.", "cleave leir check program.leir"},
+          std::tuple{"db", "The tuning database.", "cleave db list"}}) {
+      s = verb(name, fmt::format("{} (Not available yet.)", doc).c_str(), example,
+               [this, what = std::string(name)] { return not_yet(fmt::format("`cleave {}`", what)); });
       s->allow_extras();
     }
   }
@@ -229,10 +261,13 @@ class Command {
     if (!a_.split.empty()) return diagnose(Code::not_available, "splitting an index (--split)");
     for (const std::string& p : a_.disabled) {
       const driver::Pass* pass = driver::find_pass(p);
-      if (!pass || !pass->optional) return diagnose(Code::bad_option, "--disable " + p, pass ? "cannot be left out" : "is no pass (`cleave passes` lists them)");
+      if (!pass || !pass->optional)
+        return diagnose(Code::bad_option, "--disable " + p,
+                        pass ? "cannot be left out" : "is no pass (`cleave passes` lists them)");
     }
     for (const std::string& p : {a_.stop_after, a_.dump_after})
-      if (!p.empty() && p != "all" && !driver::find_pass(p)) return diagnose(Code::bad_option, p, "is no pass (`cleave passes` lists them)");
+      if (!p.empty() && p != "all" && !driver::find_pass(p))
+        return diagnose(Code::bad_option, p, "is no pass (`cleave passes` lists them)");
     o.target = a_.target;
     o.machine_file = a_.machine;
     if (!a_.no_cache) o.cache_dir = a_.cache_dir.empty() ? default_cache() : a_.cache_dir;
@@ -289,7 +324,9 @@ class Command {
       for (const auto& [name, text] : pass->dump(c)) print(fmt::format("# {}\n{}", name, text));
       return 0;
     }
-    return print(std::string(pass->name) == "search" ? driver::search_json(c) : std::string(pass->name) == "schedule" ? driver::schedule_json(c) : "{\"schema\": \"cleave.stopped/1\"}\n");
+    return print(std::string(pass->name) == "search"     ? driver::search_json(c)
+                 : std::string(pass->name) == "schedule" ? driver::schedule_json(c)
+                                                         : "{\"schema\": \"cleave.stopped/1\"}\n");
   }
 
   int optimize() {
@@ -305,13 +342,17 @@ class Command {
   int search() {
     if (!a_.export_to.empty()) return not_yet("exporting found graphs (--export)");
     if (!a_.suite.empty()) return not_yet("searching a suite (--suite)");
-    return compiled("search", [this](driver::Compilation& c) { return print(a_.json ? driver::search_json(c) : driver::search_text(c, a_.list)); });
+    return compiled("search", [this](driver::Compilation& c) {
+      return print(a_.json ? driver::search_json(c) : driver::search_text(c, a_.list));
+    });
   }
   int schedule() {
     return compiled("schedule", [this](driver::Compilation& c) {
       if (a_.graph >= 0) {
         if (static_cast<size_t>(a_.graph) >= c.equal.size())
-          return fail({diagnose(Code::bad_option, fmt::format("--graph {}", a_.graph), fmt::format("there are {} equal graphs", c.equal.size()))}, {});
+          return fail({diagnose(Code::bad_option, fmt::format("--graph {}", a_.graph),
+                                fmt::format("there are {} equal graphs", c.equal.size()))},
+                      {});
         std::erase_if(c.proposals, [&](const tune::Proposal& p) { return p.graph != a_.graph; });
       }
       return print(a_.json ? driver::schedule_json(c) : driver::schedule_text(c));
@@ -345,11 +386,18 @@ class Command {
     if (!r) return fail(r.errors(), source);
     return print(a_.json ? driver::bench_json(*r) : driver::bench_text(*r));
   }
+  int check() {
+    const auto r = driver::check_file(a_.input, a_.seed);
+    if (!r) return fail(r.errors(), {});
+    return print(a_.json ? driver::check_json(*r)
+                         : fmt::format("accepted: {} steps, {} evaluations\n", r->steps, r->evaluations));
+  }
   int passes() {
     std::string out;
     if (a_.json) return print(driver::passes_json());
     for (const driver::Pass& p : driver::pipeline())
-      out += fmt::format("{:<10} {} -> {}{}\n           {}\n", p.name, p.in, p.out, p.optional ? "   (can be left out)" : "", p.doc);
+      out += fmt::format("{:<10} {} -> {}{}\n           {}\n", p.name, p.in, p.out,
+                         p.optional ? "   (can be left out)" : "", p.doc);
     return print(out);
   }
   int targets() {
@@ -366,7 +414,9 @@ class Command {
       if (Diagnostics bad = write_bytes(a_.output, std::as_bytes(std::span(text))); !bad.empty()) return fail(bad, {});
     }
     if (a_.json) return print(driver::targets_json(m));
-    return print(a_.measure ? cleave::print(m) : fmt::format("cpu   {} ({}, {} cores)\ncuda  not available yet\n", m.name, name(m.isa), m.cores));
+    return print(a_.measure
+                     ? cleave::print(m)
+                     : fmt::format("cpu   {} ({}, {} cores)\ncuda  not available yet\n", m.name, name(m.isa), m.cores));
   }
   int doctor() {
     auto o = options();

@@ -57,14 +57,17 @@ void ProgressLines::show(const tune::Progress& p) {
   if (!terminal_) {
     if (!p.new_best && now - last_ < 30) return;
     last_ = now;
-    fmt::print(stderr, "cleave: {}/{} candidates, best {:.3f}x, {:.1f}{}\n", p.tried, p.proposals, p.best_speedup, p.seconds, budget);
+    fmt::print(stderr, "cleave: {}/{} candidates, best {:.3f}x, {:.1f}{}\n", p.tried, p.proposals, p.best_speedup,
+               p.seconds, budget);
     return;
   }
   if (now - last_ < 0.1) return;
   last_ = now;
   erase();
-  fmt::print(stderr, "candidates  {} of {}\nbest        {:.3f}x the unfused schedule\ntime        {:.1f}{}\n(Ctrl-C keeps the best)\n", p.tried, p.proposals,
-             p.best_speedup, p.seconds, budget);
+  fmt::print(
+      stderr,
+      "candidates  {} of {}\nbest        {:.3f}x the unfused schedule\ntime        {:.1f}{}\n(Ctrl-C keeps the best)\n",
+      p.tried, p.proposals, p.best_speedup, p.seconds, budget);
   drawn_ = true;
 }
 
@@ -82,7 +85,8 @@ std::string painted(const std::string& text, bool color) {
   while (at < text.size()) {
     const size_t end = std::min(text.find('\n', at), text.size() - 1) + 1;
     std::string line = text.substr(at, end - at);
-    for (const auto& [word, code] : {std::pair{"error[CLV", "\x1b[1;31m"}, std::pair{"warning[CLV", "\x1b[1;33m"}, std::pair{"note[CLV", "\x1b[1;36m"}}) {
+    for (const auto& [word, code] : {std::pair{"error[CLV", "\x1b[1;31m"}, std::pair{"warning[CLV", "\x1b[1;33m"},
+                                     std::pair{"note[CLV", "\x1b[1;36m"}}) {
       const size_t label = line.find(word);
       if (label == std::string::npos) continue;
       const size_t close = line.find(']', label);
@@ -119,12 +123,14 @@ int exit_code(const Diagnostics& errors) {
   return 3;
 }
 
-std::string write_bundle(const std::string& command, const std::string& message, const std::vector<std::string>& files) {
+std::string write_bundle(const std::string& command, const std::string& message,
+                         const std::vector<std::string>& files) {
   namespace fs = std::filesystem;
   std::error_code error;
   std::string folder = (fs::temp_directory_path(error) / "cleave-bundle-XXXXXX").string();
   if (error || !mkdtemp(folder.data())) return "";
-  std::ofstream(fs::path(folder) / "error.txt") << "cleave " << driver::version() << "\ncommand: " << command << "\n\n" << message << "\n";
+  std::ofstream(fs::path(folder) / "error.txt") << "cleave " << driver::version() << "\ncommand: " << command << "\n\n"
+                                                << message << "\n";
   for (const std::string& f : files) {
     if (!fs::is_regular_file(f, error) || fs::file_size(f, error) > (uintmax_t{64} << 20)) continue;
     fs::copy_file(f, fs::path(folder) / fs::path(f).filename(), fs::copy_options::skip_existing, error);

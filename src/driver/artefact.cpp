@@ -35,17 +35,22 @@ Result<Artefact> load_artefact(const std::string& folder) {
   TRY_ASSIGN(tile::Program program, tile::parse(program_text));
   TRY_ASSIGN(const SourceText machine_text, read_text(at / m.machine));
   TRY_ASSIGN(Machine machine, parse_machine(machine_text));
-  Artefact out{m.name, folder, std::move(input), std::move(best), std::move(program), std::nullopt, {}, "", std::move(machine), m.threads};
-  if (!out.input.has_constant_shapes() || !out.best.has_constant_shapes()) return diagnose(Code::bad_artefact, folder, "its graphs have unbound dimensions");
+  Artefact out{m.name, folder, std::move(input),   std::move(best), std::move(program), std::nullopt,
+               {},     "",     std::move(machine), m.threads};
+  if (!out.input.has_constant_shapes() || !out.best.has_constant_shapes())
+    return diagnose(Code::bad_artefact, folder, "its graphs have unbound dimensions");
 
   if (auto text = read_text(at / "baseline" / "unfused.tile"))
     if (auto unfused = tile::parse(*text)) out.unfused = std::move(*unfused);
 
   // Object code is used only for exactly the program it was made from, by this compiler, for this processor.
   const auto bytes = read_bytes((at / m.object).string(), 0, -1, int64_t{1} << 30);
-  if (!bytes) out.object_note = "there is none";
-  else if (m.code_key != code_key(out.machine)) out.object_note = fmt::format("it was made by `{}`", m.code_key);
-  else if (m.object_hash != "sha256:" + sha256_hex(*bytes) || m.program_hash != "sha256:" + sha256_hex(std::as_bytes(std::span(program_text.text))))
+  if (!bytes)
+    out.object_note = "there is none";
+  else if (m.code_key != code_key(out.machine))
+    out.object_note = fmt::format("it was made by `{}`", m.code_key);
+  else if (m.object_hash != "sha256:" + sha256_hex(*bytes) ||
+           m.program_hash != "sha256:" + sha256_hex(std::as_bytes(std::span(program_text.text))))
     out.object_note = "the hashes in manifest.json do not match";
   else
     for (std::byte b : *bytes) out.object.push_back(static_cast<uint8_t>(b));

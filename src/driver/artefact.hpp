@@ -25,7 +25,7 @@ struct Artefact {
   std::vector<uint8_t> object;  // empty when it was made by another compiler or for another target
   std::string object_note;      // why it is empty
   Machine machine;
-  int threads = 1;              // that it was tuned for
+  int threads = 1;  // that it was tuned for
 };
 
 Result<Artefact> load_artefact(const std::string& folder);

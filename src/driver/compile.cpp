@@ -25,11 +25,12 @@ Diagnostics CompiledProgram::run(const tune::Call& call, const jit::RunOptions& 
   const lower::Lowered& l = built_.lowered();
   if (call.inputs.size() < l.inputs.size()) return too_few("inputs", l.inputs.size(), call.inputs.size());
   if (call.outputs.size() < l.outputs.size()) return too_few("outputs", l.outputs.size(), call.outputs.size());
-  if (call.scalars.size() < static_cast<size_t>(l.scalars)) return too_few("scalars", static_cast<size_t>(l.scalars), call.scalars.size());
+  if (call.scalars.size() < static_cast<size_t>(l.scalars))
+    return too_few("scalars", static_cast<size_t>(l.scalars), call.scalars.size());
   std::vector<void*> inputs;
   for (const void* p : call.inputs) inputs.push_back(const_cast<void*>(p));
-  return built_.run(views(l.inputs, inputs), std::span(call.scalars).first(static_cast<size_t>(l.scalars)), views(l.outputs, call.outputs),
-                    constants_, options);
+  return built_.run(views(l.inputs, inputs), std::span(call.scalars).first(static_cast<size_t>(l.scalars)),
+                    views(l.outputs, call.outputs), constants_, options);
 }
 
 Diagnostics CompiledProgram::run(const tune::Call& call, Executor& executor) {
@@ -67,8 +68,8 @@ jit::BuildOptions build_options(const Machine& machine) {
 }
 
 std::string code_key(const Machine& machine) {
-  return fmt::format("cleave {}|{}|{} {} {}", version(), jit::cache_key(build_options(machine).code), name(machine.isa), machine.vector_bytes,
-                     machine.vector_registers);
+  return fmt::format("cleave {}|{}|{} {} {}", version(), jit::cache_key(build_options(machine).code), name(machine.isa),
+                     machine.vector_bytes, machine.vector_registers);
 }
 
 Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program& program, std::span<const tune::Array> constants,

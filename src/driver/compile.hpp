@@ -21,7 +21,8 @@ class CompiledProgram : public tune::Runnable {
   std::vector<std::string> kernel_names() const;  // of those that run at each call
 
  private:
-  friend Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program&, std::span<const tune::Array>, const Machine&, std::vector<uint8_t>);
+  friend Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program&, std::span<const tune::Array>,
+                                                          const Machine&, std::vector<uint8_t>);
   Diagnostics run(const tune::Call& call, const jit::RunOptions& options);
 
   jit::Built built_;

@@ -5,9 +5,11 @@
 #include <filesystem>
 
 #include "base/rng.hpp"
+#include "check/check_certificate.hpp"
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
 #include "driver/sha256.hpp"
+#include "frontend/file.hpp"
 #include "frontend/npy.hpp"
 #include "runtime/timing.hpp"
 
@@ -49,7 +51,8 @@ Result<std::vector<tune::Array>> arguments_of(const tile::Program& p, tile::Plac
     double n = static_cast<double>(byte_size(b.dtype));
     for (sym::Expr e : b.shape) n *= static_cast<double>(p.syms->as_constant(e).value_or(0));
     bytes += n;
-    if (!(bytes <= static_cast<double>(tune::kMaxDataBytes))) return diagnose(Code::data_too_large, static_cast<int64_t>(std::min(bytes, 9e18)), tune::kMaxDataBytes);
+    if (!(bytes <= static_cast<double>(tune::kMaxDataBytes)))
+      return diagnose(Code::data_too_large, static_cast<int64_t>(std::min(bytes, 9e18)), tune::kMaxDataBytes);
     const auto at = static_cast<size_t>(b.argument);
     while (at >= out.size()) out.push_back(tune::make_array("", DType::f32, {0}));
     out[at] = array_of(p, id);
@@ -61,21 +64,27 @@ void fill_random(std::vector<tune::Array>& arrays, Rng& rng) {
   for (tune::Array& a : arrays) {
     if (!is_real(a.dtype)) continue;  // zeros are the only integers that are valid positions everywhere
     auto* at = a.data.bytes();
-    for (int64_t i = 0; i < a.elements(); ++i, at += byte_size(a.dtype)) store_real(a.dtype, at, round_to(a.dtype, rng.normal()));
+    for (int64_t i = 0; i < a.elements(); ++i, at += byte_size(a.dtype))
+      store_real(a.dtype, at, round_to(a.dtype, rng.normal()));
   }
 }
 
 Diagnostics read_inputs(const std::vector<std::string>& files, std::vector<tune::Array>& inputs) {
   if (files.size() != inputs.size())
-    return {diagnose(Code::wrong_input, fmt::format("{}", fmt::join(files, " ")), fmt::format("{} files are given, the program has {} inputs", files.size(), inputs.size()))};
+    return {diagnose(Code::wrong_input, fmt::format("{}", fmt::join(files, " ")),
+                     fmt::format("{} files are given, the program has {} inputs", files.size(), inputs.size()))};
   for (size_t i = 0; i < files.size(); ++i) {
     auto array = read_npy(files[i]);
     if (!array) return array.errors();
     tune::Array& to = inputs[i];
     if (array->dtype != to.dtype)
-      return {diagnose(Code::wrong_input, to.name, fmt::format("`{}` has the dtype {}, {} is needed", files[i], name(array->dtype), name(to.dtype)))};
+      return {
+          diagnose(Code::wrong_input, to.name,
+                   fmt::format("`{}` has the dtype {}, {} is needed", files[i], name(array->dtype), name(to.dtype)))};
     if (array->shape != to.extents)
-      return {diagnose(Code::wrong_input, to.name, fmt::format("`{}` has the shape [{}], [{}] is needed", files[i], fmt::join(array->shape, ", "), fmt::join(to.extents, ", ")))};
+      return {diagnose(Code::wrong_input, to.name,
+                       fmt::format("`{}` has the shape [{}], [{}] is needed", files[i], fmt::join(array->shape, ", "),
+                                   fmt::join(to.extents, ", ")))};
     std::copy(array->bytes.begin(), array->bytes.end(), to.data.as<std::byte>());
   }
   return {};
@@ -84,8 +93,10 @@ Diagnostics read_inputs(const std::vector<std::string>& files, std::vector<tune:
 Diagnostics set_problem(Loaded& out, const graph::Graph& data_graph, const graph::Graph& expanded, uint64_t seed) {
   auto data = tune::random_data(data_graph, seed);
   if (!data) return data.errors();
-  out.problem = std::make_unique<tune::Problem>(tune::Problem{expanded, std::move(data->inputs), std::move(data->scalars), std::move(data->constants)});
-  for (const graph::Output& o : expanded.outputs()) out.outputs.push_back(tune::make_array(o.name, expanded.type(o.value).dtype, expanded.extents(o.value)));
+  out.problem = std::make_unique<tune::Problem>(
+      tune::Problem{expanded, std::move(data->inputs), std::move(data->scalars), std::move(data->constants)});
+  for (const graph::Output& o : expanded.outputs())
+    out.outputs.push_back(tune::make_array(o.name, expanded.type(o.value).dtype, expanded.extents(o.value)));
   return {};
 }
 
@@ -97,9 +108,11 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
     case Format::artefact: {
       TRY_ASSIGN(Artefact a, load_artefact(request.path));
       out.name = a.name;
-      if (Diagnostics bad = set_problem(out, a.input, graph::expand(a.input), request.options.seed); !bad.empty()) return bad;
+      if (Diagnostics bad = set_problem(out, a.input, graph::expand(a.input), request.options.seed); !bad.empty())
+        return bad;
       if (request.unfused || with_unfused) {
-        if (!a.unfused) return diagnose(Code::bad_artefact, request.path, "baseline/unfused.tile is missing or unreadable");
+        if (!a.unfused)
+          return diagnose(Code::bad_artefact, request.path, "baseline/unfused.tile is missing or unreadable");
         TRY_ASSIGN(out.unfused, compile(*a.unfused, out.problem->constants, a.machine));
       }
       out.object_note = a.object_note;
@@ -124,7 +137,8 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
       break;
     }
     case Format::itgraph:
-      return diagnose(Code::not_available, "running an itGraph as it is (its tile program runs: `cleave show --stage tile`)");
+      return diagnose(Code::not_available,
+                      "running an itGraph as it is (its tile program runs: `cleave show --stage tile`)");
     case Format::graph:
     case Format::onnx: {
       Compilation c;
@@ -182,8 +196,10 @@ OutputSummary summarise(const tune::Array& a) {
     s.highest = std::max(s.highest, v);
     s.mean += v;
   }
-  if (finite > 0) s.mean /= static_cast<double>(finite);
-  else s.lowest = s.highest = NAN;
+  if (finite > 0)
+    s.mean /= static_cast<double>(finite);
+  else
+    s.lowest = s.highest = NAN;
   s.sha256 = sha256_hex(std::span(a.data.as<std::byte>(), static_cast<size_t>(a.bytes())));
   return s;
 }
@@ -207,7 +223,8 @@ Result<RunReport> run_program(const RunRequest& request, SourceText& source) {
   for (const tune::Array& a : loaded.outputs) out.outputs.push_back(summarise(a));
 
   if (request.check) {
-    if (!loaded.problem) return diagnose(Code::bad_option, "--check", "a tile program alone does not say what it should compute");
+    if (!loaded.problem)
+      return diagnose(Code::bad_option, "--check", "a tile program alone does not say what it should compute");
     tune::ReferenceOptions ro;
     ro.seed = request.options.seed;
     TRY_ASSIGN(const tune::Reference reference, tune::make_reference(*loaded.problem, ro));
@@ -224,7 +241,9 @@ Result<RunReport> run_program(const RunRequest& request, SourceText& source) {
     if (error) return diagnose(Code::file_unwritable, request.outputs, error.message());
     for (const tune::Array& a : loaded.outputs) {
       std::string file = a.name;
-      std::replace_if(file.begin(), file.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-' && c != '.'; }, '_');
+      std::replace_if(
+          file.begin(), file.end(),
+          [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-' && c != '.'; }, '_');
       const std::string path = (fs::path(request.outputs) / (file + ".npy")).string();
       NpyArray array{a.dtype, a.extents, {}};
       array.bytes.assign(a.data.as<std::byte>(), a.data.as<std::byte>() + a.bytes());
@@ -248,7 +267,8 @@ Result<BenchReport> bench_program(const RunRequest& request, SourceText& source)
   if (Diagnostics bad = loaded.unfused->run(call, *executor); !bad.empty()) return bad;
   runtime::CompareOptions o;
   o.wall = request.options.threads > 1;
-  out.comparison = runtime::compare([&] { (void)loaded.program->run(call, *executor); }, [&] { (void)loaded.unfused->run(call, *executor); }, o);
+  out.comparison = runtime::compare([&] { (void)loaded.program->run(call, *executor); },
+                                    [&] { (void)loaded.unfused->run(call, *executor); }, o);
   const std::vector<std::string> names = loaded.program->kernel_names();
   const std::vector<double> seconds = loaded.program->kernel_seconds(call);
   for (size_t i = 0; i < std::min(names.size(), seconds.size()); ++i) out.kernels.emplace_back(names[i], seconds[i]);
@@ -258,15 +278,19 @@ Result<BenchReport> bench_program(const RunRequest& request, SourceText& source)
 std::string run_text(const RunReport& r) {
   std::string out = fmt::format("{}: {}, {:.3f} ms\n", r.name, r.schedule, 1e3 * r.seconds);
   for (const OutputSummary& s : r.outputs)
-    out += fmt::format("  {}: {}[{}]  lowest {:.6g}  highest {:.6g}  mean {:.6g}  not finite {}  sha256 {}\n", s.name, s.dtype, fmt::join(s.shape, ", "), s.lowest,
-                       s.highest, s.mean, s.not_finite, s.sha256.substr(0, 16));
+    out += fmt::format("  {}: {}[{}]  lowest {:.6g}  highest {:.6g}  mean {:.6g}  not finite {}  sha256 {}\n", s.name,
+                       s.dtype, fmt::join(s.shape, ", "), s.lowest, s.highest, s.mean, s.not_finite,
+                       s.sha256.substr(0, 16));
   if (r.verdict)
-    out += fmt::format("  checked against float64: {} elements, error {:.2e} of the largest magnitude, bound {:.2e}\n", r.verdict->elements, r.verdict->max_rel, r.verdict->bound);
+    out += fmt::format("  checked against float64: {} elements, error {:.2e} of the largest magnitude, bound {:.2e}\n",
+                       r.verdict->elements, r.verdict->max_rel, r.verdict->bound);
   for (const std::string& f : r.files) out += fmt::format("  written: {}\n", f);
   if (r.random_inputs) out += "  note: inputs are seeded random numbers (give some with --inputs)\n";
-  if (r.random_constants) out += "  note: constants are seeded random numbers: a tile program does not have their values\n";
+  if (r.random_constants)
+    out += "  note: constants are seeded random numbers: a tile program does not have their values\n";
   if (r.from_object) out += "  note: object code was loaded, nothing was compiled\n";
-  if (!r.object_note.empty()) out += fmt::format("  note: compiled again, the object code was not used: {}\n", r.object_note);
+  if (!r.object_note.empty())
+    out += fmt::format("  note: compiled again, the object code was not used: {}\n", r.object_note);
   for (const std::string& n : r.notes) out += fmt::format("  note: {}\n", n);
   return out;
 }
@@ -274,14 +298,29 @@ std::string run_text(const RunReport& r) {
 std::string bench_text(const BenchReport& r) {
   const runtime::Comparison& c = r.comparison;
   const auto peak = [&](double seconds) {
-    return r.flops > 0 && c.peak_gflops > 0 ? fmt::format("  {:.0f} % of peak", 100 * r.flops / seconds / (1e9 * c.peak_gflops * r.threads)) : std::string();
+    return r.flops > 0 && c.peak_gflops > 0
+               ? fmt::format("  {:.0f} % of peak", 100 * r.flops / seconds / (1e9 * c.peak_gflops * r.threads))
+               : std::string();
   };
   std::string out = fmt::format("{}: {} threads, {} pairs\n", r.name, r.threads, c.pairs);
-  out += fmt::format("  unfused  {:>10.3f} ms{}\n  program  {:>10.3f} ms{}\n", 1e3 * c.seconds_b, peak(c.seconds_b), 1e3 * c.seconds_a, peak(c.seconds_a));
-  out += fmt::format("  speedup  {:.3f}x (95 %: {:.3f} to {:.3f}; the same against itself: {:.3f} to {:.3f})\n", c.ratio, c.interval.low, c.interval.high, c.control.low,
-                     c.control.high);
+  out += fmt::format("  unfused  {:>10.3f} ms{}\n  program  {:>10.3f} ms{}\n", 1e3 * c.seconds_b, peak(c.seconds_b),
+                     1e3 * c.seconds_a, peak(c.seconds_a));
+  out += fmt::format("  speedup  {:.3f}x (95 %: {:.3f} to {:.3f}; the same against itself: {:.3f} to {:.3f})\n",
+                     c.ratio, c.interval.low, c.interval.high, c.control.low, c.control.high);
   for (const auto& [name, seconds] : r.kernels) out += fmt::format("    {:<24} {:>10.3f} ms\n", name, 1e3 * seconds);
   return out;
+}
+
+Result<CheckedCertificate> check_file(const std::string& path, uint64_t seed) {
+  std::error_code error;
+  const std::string file = fs::is_directory(path, error) ? (fs::path(path) / "certificate.json").string() : path;
+  TRY_ASSIGN(const std::vector<std::byte> bytes, read_bytes(file, 0, -1, int64_t{64} << 20));
+  check::CheckOptions o;
+  o.seed ^= seed;
+  o.max_elements = int64_t{1} << 27;  // graphs with their real extents
+  TRY_ASSIGN(const check::CheckReport r,
+             check::check_certificate({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, o));
+  return CheckedCertificate{r.steps, r.evaluations};
 }
 
 }  // namespace cleave::driver

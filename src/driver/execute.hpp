@@ -52,4 +52,11 @@ Result<BenchReport> bench_program(const RunRequest& request, SourceText& source)
 std::string bench_json(const BenchReport& report);  // cleave.bench/1
 std::string bench_text(const BenchReport& report);
 
+// A certificate, or the one in an artefact folder, verified again by the checker.
+struct CheckedCertificate {
+  size_t steps = 0, evaluations = 0;
+};
+Result<CheckedCertificate> check_file(const std::string& path, uint64_t seed);
+std::string check_json(const CheckedCertificate& checked);  // cleave.check/1
+
 }  // namespace cleave::driver

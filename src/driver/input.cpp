@@ -78,16 +78,21 @@ std::optional<Format> format_of_word(const std::string& word) {
 }  // namespace
 
 graph::LoadConstant constant_loader(const std::string& folder) {
-  return [folder](const std::string& path, DType dtype, std::span<const int64_t> extents) -> Result<std::shared_ptr<const std::vector<std::byte>>> {
+  return [folder](const std::string& path, DType dtype,
+                  std::span<const int64_t> extents) -> Result<std::shared_ptr<const std::vector<std::byte>>> {
     const fs::path relative(path);
-    if (relative.is_absolute()) return diagnose(Code::file_unreadable, path, "constants are named relative to the graph's folder");
+    if (relative.is_absolute())
+      return diagnose(Code::file_unreadable, path, "constants are named relative to the graph's folder");
     for (const fs::path& part : relative)
       if (part == "..") return diagnose(Code::file_unreadable, path, "constants lie within the graph's folder");
     TRY_ASSIGN(NpyArray array, read_npy((fs::path(folder) / relative).string()));
     if (array.dtype != dtype)
-      return diagnose(Code::bad_dtype, path, fmt::format("has dtype {}, {} is declared", cleave::name(array.dtype), cleave::name(dtype)));
+      return diagnose(Code::bad_dtype, path,
+                      fmt::format("has dtype {}, {} is declared", cleave::name(array.dtype), cleave::name(dtype)));
     if (!std::equal(extents.begin(), extents.end(), array.shape.begin(), array.shape.end()))
-      return diagnose(Code::bad_shape, path, fmt::format("has the shape [{}], [{}] is declared", fmt::join(array.shape, ", "), fmt::join(extents, ", ")));
+      return diagnose(
+          Code::bad_shape, path,
+          fmt::format("has the shape [{}], [{}] is declared", fmt::join(array.shape, ", "), fmt::join(extents, ", ")));
     return std::make_shared<const std::vector<std::byte>>(std::move(array.bytes));
   };
 }
@@ -103,7 +108,8 @@ Result<Input> read_input(const std::string& path, SourceText& source) {
   } else {
     std::error_code error;
     if (fs::is_directory(path, error)) {
-      if (!fs::exists(fs::path(path) / "manifest.json", error)) return diagnose(Code::bad_artefact, path, "it has no manifest.json");
+      if (!fs::exists(fs::path(path) / "manifest.json", error))
+        return diagnose(Code::bad_artefact, path, "it has no manifest.json");
       in.format = Format::artefact;
       return in;
     }
@@ -121,7 +127,9 @@ Result<Input> read_input(const std::string& path, SourceText& source) {
   }
   const std::string word = first_word(source.text);
   if (!format) format = format_of_word(word);
-  if (!format) return diagnose(Code::unknown_format, source.name, word.empty() ? "it does not begin with a word" : fmt::format("it begins with `{}`", word));
+  if (!format)
+    return diagnose(Code::unknown_format, source.name,
+                    word.empty() ? "it does not begin with a word" : fmt::format("it begins with `{}`", word));
   in.format = *format;
   switch (*format) {
     case Format::graph: {

@@ -16,8 +16,8 @@ const char* name(Format format);
 
 struct Input {
   Format format = Format::graph;
-  std::string path;    // as given; "-" is standard input
-  SourceText source;   // of texts
+  std::string path;                   // as given; "-" is standard input
+  SourceText source;                  // of texts
   std::optional<graph::Graph> graph;  // graph, onnx
   std::optional<itgraph::Program> it;
   std::optional<tile::Program> tile;

@@ -14,7 +14,9 @@ namespace {
 Json arguments(const graph::Graph& g, graph::Op op) {
   Json out = Json::array();
   for (graph::ValueId v : g.leaves(op))
-    out.push_back({{"name", g.producer(v).attributes.get<std::string>("name")}, {"dtype", name(g.type(v).dtype)}, {"shape", g.extents(v)}});
+    out.push_back({{"name", g.producer(v).attributes.get<std::string>("name")},
+                   {"dtype", name(g.type(v).dtype)},
+                   {"shape", g.extents(v)}});
   return out;
 }
 
@@ -32,14 +34,21 @@ std::string manifest_json(const Compilation& c, const std::vector<std::pair<std:
   j["machine"] = "machine.txt";
   Json dims = Json::object();
   for (const DimBinding& d : c.dims)
-    dims[d.name] = {{"low", d.option.lo}, {"high", d.option.hi}, {"representative", d.option.representative}, {"compiled", d.option.representative}};
+    dims[d.name] = {{"low", d.option.lo},
+                    {"high", d.option.hi},
+                    {"representative", d.option.representative},
+                    {"compiled", d.option.representative}};
   j["dims"] = dims;
   j["tuned"] = {{"threads", c.options.threads}, {"seed", c.options.seed}, {"status", status(c)}};
-  if (o.seconds > 0) j["tuned"].update({{"time_ms", 1e3 * o.seconds}, {"baseline_ms", 1e3 * o.unfused_seconds}, {"speedup", o.speedup}});
-  j["arguments"] = {{"inputs", arguments(*c.bound, graph::Op::input)}, {"scalars", arguments(*c.bound, graph::Op::scalar)}, {"constants", arguments(*c.bound, graph::Op::constant)}};
+  if (o.seconds > 0)
+    j["tuned"].update({{"time_ms", 1e3 * o.seconds}, {"baseline_ms", 1e3 * o.unfused_seconds}, {"speedup", o.speedup}});
+  j["arguments"] = {{"inputs", arguments(*c.bound, graph::Op::input)},
+                    {"scalars", arguments(*c.bound, graph::Op::scalar)},
+                    {"constants", arguments(*c.bound, graph::Op::constant)}};
   Json outputs = Json::array();
   for (const graph::Output& out : c.bound->outputs())
-    outputs.push_back({{"name", out.name}, {"dtype", name(c.bound->type(out.value).dtype)}, {"shape", c.bound->extents(out.value)}});
+    outputs.push_back(
+        {{"name", out.name}, {"dtype", name(c.bound->type(out.value).dtype)}, {"shape", c.bound->extents(out.value)}});
   j["arguments"]["outputs"] = outputs;
   j["program"] = "kernels/program.tile";
   j["object"] = "kernels/program.o";
@@ -51,10 +60,14 @@ std::string manifest_json(const Compilation& c, const std::vector<std::pair<std:
 
 Result<Manifest> parse_manifest(const std::string& folder, const std::string& text) {
   const Json j = Json::parse(text, nullptr, false);
-  if (j.is_discarded() || !j.is_object()) return diagnose(Code::bad_artefact, folder, "manifest.json is no JSON object");
-  const auto word = [](const Json& at, const char* key) { return at.is_object() && at.contains(key) && at[key].is_string() ? at[key].get<std::string>() : std::string(); };
+  if (j.is_discarded() || !j.is_object())
+    return diagnose(Code::bad_artefact, folder, "manifest.json is no JSON object");
+  const auto word = [](const Json& at, const char* key) {
+    return at.is_object() && at.contains(key) && at[key].is_string() ? at[key].get<std::string>() : std::string();
+  };
   if (word(j, "schema") != "cleave.manifest/1")
-    return diagnose(Code::bad_artefact, folder, fmt::format("manifest.json has the schema `{}`, not `cleave.manifest/1`", word(j, "schema")));
+    return diagnose(Code::bad_artefact, folder,
+                    fmt::format("manifest.json has the schema `{}`, not `cleave.manifest/1`", word(j, "schema")));
   Manifest m;
   m.name = word(j, "name");
   m.program = word(j, "program");
@@ -65,7 +78,8 @@ Result<Manifest> parse_manifest(const std::string& folder, const std::string& te
     m.object_hash = word(j["files"], m.object.c_str());
     m.program_hash = word(j["files"], m.program.c_str());
   }
-  if (j.contains("tuned") && j["tuned"].is_object() && j["tuned"].contains("threads") && j["tuned"]["threads"].is_number_integer())
+  if (j.contains("tuned") && j["tuned"].is_object() && j["tuned"].contains("threads") &&
+      j["tuned"]["threads"].is_number_integer())
     m.threads = j["tuned"]["threads"].get<int>();
   for (const std::string& path : {m.program, m.object, m.machine})
     if (path.empty() || path.front() == '/' || path.find("..") != std::string::npos)

@@ -36,7 +36,8 @@ Diagnostics parse_dim(const std::string& text, std::map<std::string, DimOption>&
     const auto representative = at == std::string_view::npos ? hi : integer(value.substr(at + 1));
     if (!lo || !hi || !representative || *lo < 0 || *lo > *hi) return {bad};
     if (*representative < *lo || *representative > *hi)
-      return {diagnose(Code::bad_option, "--dim " + text, fmt::format("{} lies outside {}..{}", *representative, *lo, *hi))};
+      return {diagnose(Code::bad_option, "--dim " + text,
+                       fmt::format("{} lies outside {}..{}", *representative, *lo, *hi))};
     d = {*lo, *hi, *representative};
   }
   if (!dims.emplace(name, d).second) return {diagnose(Code::bad_option, "--dim " + text, "gives a dimension twice")};
@@ -46,17 +47,24 @@ Diagnostics parse_dim(const std::string& text, std::map<std::string, DimOption>&
 Result<tune::Budget> parse_budget(const std::string& text) {
   tune::Budget out;
   if (text == "none") return out;
-  const Diagnostic bad = diagnose(Code::bad_option, "--budget " + text, "is not a time (60s, 5m), a number of candidates (500c) or `none`");
+  const Diagnostic bad = diagnose(Code::bad_option, "--budget " + text,
+                                  "is not a time (60s, 5m), a number of candidates (500c) or `none`");
   char* end = nullptr;
   const double v = std::strtod(text.c_str(), &end);
   const std::string unit(end);
   if (end == text.c_str() || !std::isfinite(v) || v < 0) return bad;
-  if (unit == "s") out.seconds = v;
-  else if (unit == "ms") out.seconds = v / 1000;
-  else if (unit == "m") out.seconds = v * 60;
-  else if (unit == "h") out.seconds = v * 3600;
-  else if (unit == "c" && v == std::floor(v) && v < 1e15) out.candidates = static_cast<int64_t>(v);
-  else return bad;
+  if (unit == "s")
+    out.seconds = v;
+  else if (unit == "ms")
+    out.seconds = v / 1000;
+  else if (unit == "m")
+    out.seconds = v * 60;
+  else if (unit == "h")
+    out.seconds = v * 3600;
+  else if (unit == "c" && v == std::floor(v) && v < 1e15)
+    out.candidates = static_cast<int64_t>(v);
+  else
+    return bad;
   return out;
 }
 

@@ -33,15 +33,15 @@ struct Options {
   uint64_t seed = 1;
   tune::Budget budget{60, std::numeric_limits<int64_t>::max()};
   bool deterministic = false;
-  size_t top = 8;            // candidates kept of each graph, and in a round of trials
-  std::string split;         // an index to split (names of the algebra)
+  size_t top = 8;     // candidates kept of each graph, and in a round of trials
+  std::string split;  // an index to split (names of the algebra)
   tune::Tolerance tolerance;
   std::vector<std::string> disabled;  // passes to leave out
   std::string stop_after;
-  std::string dump_after;    // a pass, or "all"
+  std::string dump_after;  // a pass, or "all"
   std::string dump_dir = "cleave-dump";
-  std::string output;        // artefact folder; empty: none
-  std::string command;       // how the user called, for manifests
+  std::string output;   // artefact folder; empty: none
+  std::string command;  // how the user called, for manifests
   std::function<bool()> interrupted = [] { return false; };
   std::function<void(const tune::Progress&)> progress = [](const tune::Progress&) {};
   std::function<void(const std::string&)> log = [](const std::string&) {};  // one line on what goes on

@@ -1,6 +1,7 @@
 // Writes the artefact folder.
 #include <filesystem>
 
+#include "algebra/certificate.hpp"
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
 #include "driver/report.hpp"
@@ -44,20 +45,25 @@ class Writer {
 // The graph with its stored constants in files beside it; they are written once for all graphs.
 graph::Graph with_constant_files(const graph::Graph& g, Writer* writer) {
   int next = 0;
-  return graph::rewrite(g, [&](graph::Builder& b, graph::NodeId id, std::span<const graph::ValueId>) -> std::optional<std::vector<graph::ValueId>> {
-    const graph::Node& n = g.node(id);
-    if (n.op != graph::Op::constant) return std::nullopt;
-    auto data = n.attributes.get<graph::ConstantData>("data");
-    const graph::Type& type = g.type(n.results[0]);
-    const int number = next++;
-    if (data.kind == graph::ConstantData::Kind::bytes) {
-      data.path = fmt::format("constants/{}.npy", number);
-      const bool in_file = static_cast<int64_t>(data.bytes->size()) / byte_size(type.dtype) > graph::PrintOptions{}.inline_elements;
-      if (writer && in_file)
-        writer->write("graph/" + data.path, format_npy({type.dtype, g.extents(n.results[0]), *data.bytes}));
-    }
-    return std::vector<graph::ValueId>{b.constant(n.attributes.get<std::string>("name"), type.dtype, type.shape, std::move(data))};
-  });
+  return graph::rewrite(
+      g,
+      [&](graph::Builder& b, graph::NodeId id,
+          std::span<const graph::ValueId>) -> std::optional<std::vector<graph::ValueId>> {
+        const graph::Node& n = g.node(id);
+        if (n.op != graph::Op::constant) return std::nullopt;
+        auto data = n.attributes.get<graph::ConstantData>("data");
+        const graph::Type& type = g.type(n.results[0]);
+        const int number = next++;
+        if (data.kind == graph::ConstantData::Kind::bytes) {
+          data.path = fmt::format("constants/{}.npy", number);
+          const bool in_file =
+              static_cast<int64_t>(data.bytes->size()) / byte_size(type.dtype) > graph::PrintOptions{}.inline_elements;
+          if (writer && in_file)
+            writer->write("graph/" + data.path, format_npy({type.dtype, g.extents(n.results[0]), *data.bytes}));
+        }
+        return std::vector<graph::ValueId>{
+            b.constant(n.attributes.get<std::string>("name"), type.dtype, type.shape, std::move(data))};
+      });
 }
 
 std::string quoted(const std::string& word) {
@@ -68,14 +74,18 @@ std::string quoted(const std::string& word) {
 
 std::string repro_script(const Compilation& c) {
   std::string budget = "none";
-  if (c.options.budget.candidates < std::numeric_limits<int64_t>::max()) budget = fmt::format("{}c", c.options.budget.candidates);
-  else if (std::isfinite(c.options.budget.seconds)) budget = fmt::format("{}s", c.options.budget.seconds);
+  if (c.options.budget.candidates < std::numeric_limits<int64_t>::max())
+    budget = fmt::format("{}c", c.options.budget.candidates);
+  else if (std::isfinite(c.options.budget.seconds))
+    budget = fmt::format("{}s", c.options.budget.seconds);
   return fmt::format(
       "#!/bin/sh\n"
       "# Runs this optimisation again, from the graph that lies here. It was called as:\n"
       "#   {}\n"
-      "cd \"$(dirname \"$0\")\" && exec \"${{CLEAVE:-cleave}}\" optimize graph/input.graph --target {} --threads {} --seed {} --budget {}{}{} \"$@\"\n",
-      c.options.command, c.options.target, c.options.threads, c.options.seed, budget, c.options.deterministic ? " --deterministic" : "",
+      "cd \"$(dirname \"$0\")\" && exec \"${{CLEAVE:-cleave}}\" optimize graph/input.graph --target {} --threads {} "
+      "--seed {} --budget {}{}{} \"$@\"\n",
+      c.options.command, c.options.target, c.options.threads, c.options.seed, budget,
+      c.options.deterministic ? " --deterministic" : "",
       c.options.split.empty() ? "" : " --split " + quoted(c.options.split));
 }
 
@@ -83,7 +93,8 @@ std::string repro_script(const Compilation& c) {
 Diagnostics move_into_place(const fs::path& from, const fs::path& to) {
   std::error_code error;
   if (fs::exists(to, error)) {
-    const bool replaceable = fs::is_directory(to, error) && (fs::is_empty(to, error) || fs::exists(to / "manifest.json", error));
+    const bool replaceable =
+        fs::is_directory(to, error) && (fs::is_empty(to, error) || fs::exists(to / "manifest.json", error));
     if (!replaceable) return {diagnose(Code::file_unwritable, to.string(), "it is there and is no artefact folder")};
     fs::remove_all(to, error);
     if (error) return {diagnose(Code::file_unwritable, to.string(), error.message())};
@@ -107,7 +118,8 @@ Diagnostics package_result(Compilation& c) {
 
   const std::string name = c.input.name();
   w.write("graph/input.graph", graph::print(with_constant_files(*c.bound, &w)));
-  const graph::Graph& best = o.chosen < 0 ? *c.expanded : c.equal.at(static_cast<size_t>(o.trials[static_cast<size_t>(o.chosen)].graph)).graph;
+  const graph::Graph& best =
+      o.chosen < 0 ? *c.expanded : c.equal.at(static_cast<size_t>(o.trials[static_cast<size_t>(o.chosen)].graph)).graph;
   // Equal graphs have the leaves of the input graph, so its constants are those that lie there already.
   w.write("graph/best.graph", graph::print(with_constant_files(best, nullptr)));
   w.write("schedule.itg", itgraph::print(o.candidate.it));
@@ -115,6 +127,17 @@ Diagnostics package_result(Compilation& c) {
   w.write("baseline/unfused.tile", tile::print(c.unfused->program));
   if (const auto* compiled = dynamic_cast<const CompiledProgram*>(o.runnable.get()))
     w.write("kernels/program.o", std::as_bytes(std::span(compiled->built().object())));
+  if (o.chosen >= 0 && !c.search_skipped) {
+    algebra::SearchOptions so;
+    so.seed = c.options.seed;
+    if (auto text =
+            algebra::certificate(*c.expanded, static_cast<size_t>(o.trials[static_cast<size_t>(o.chosen)].graph), so)) {
+      w.write("certificate.json", *text);
+      c.certificate = true;
+    } else {
+      c.notes.push_back("no certificate: " + text.errors().front().message());
+    }
+  }
   w.write("machine.txt", print(c.machine));
   w.write("candidates.jsonl", candidates_jsonl(c));
   w.write("path.json", path_json(c));
@@ -126,7 +149,8 @@ Diagnostics package_result(Compilation& c) {
     fs::remove_all(partial, error);
     return w.errors();
   }
-  fs::permissions(partial / "repro.sh", fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec, fs::perm_options::add, error);
+  fs::permissions(partial / "repro.sh", fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec,
+                  fs::perm_options::add, error);
   if (target.has_parent_path()) fs::create_directories(target.parent_path(), error);
   if (Diagnostics bad = move_into_place(partial, target); !bad.empty()) {
     fs::remove_all(partial, error);

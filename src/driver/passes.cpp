@@ -1,6 +1,7 @@
 // The functions of the pipeline's table.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "driver/compile.hpp"
@@ -18,8 +19,11 @@ Diagnostics import_input(Compilation& c) {
   if (!in) return in.errors();
   c.input = std::move(*in);
   if (!c.input.graph)
-    return {diagnose(Code::unknown_format, c.path, fmt::format("it holds {}, a graph or an ONNX model is needed here",
-                                                               c.input.format == Format::artefact ? "an artefact" : c.input.format == Format::tile ? "a tile program" : "an itGraph"))};
+    return {diagnose(Code::unknown_format, c.path,
+                     fmt::format("it holds {}, a graph or an ONNX model is needed here",
+                                 c.input.format == Format::artefact ? "an artefact"
+                                 : c.input.format == Format::tile   ? "a tile program"
+                                                                    : "an itGraph"))};
   return {};
 }
 
@@ -30,7 +34,8 @@ Diagnostics bind_dims(Compilation& c) {
     values[name] = option.representative;
     c.dims.push_back({name, option});
     if (option.is_range())
-      c.notes.push_back(fmt::format("`{}` is compiled for {} only, not for {}..{}", name, option.representative, option.lo, option.hi));
+      c.notes.push_back(fmt::format("`{}` is compiled for {} only, not for {}..{}", name, option.representative,
+                                    option.lo, option.hi));
   }
   for (sym::Expr d : g.dims()) {
     const std::string name = g.syms().symbol_name(d);
@@ -39,7 +44,8 @@ Diagnostics bind_dims(Compilation& c) {
   auto bound = graph::bind(g, values);
   if (!bound) return bound.errors();
   c.bound = std::move(*bound);
-  if (!c.bound->has_constant_shapes()) return {diagnose(Code::invalid_graph, g.name(), "some extents do not follow from its dimensions")};
+  if (!c.bound->has_constant_shapes())
+    return {diagnose(Code::invalid_graph, g.name(), "some extents do not follow from its dimensions")};
   return {};
 }
 
@@ -55,7 +61,8 @@ Diagnostics search_graphs(Compilation& c) {
   auto r = algebra::search(*c.expanded, o);
   if (!r) return r.errors();
   c.search = std::move(*r);
-  for (algebra::Found& f : c.search.graphs) c.equal.push_back({std::move(f.graph), std::move(f.summary), std::move(f.derivation), "", f.cost});
+  for (algebra::Found& f : c.search.graphs)
+    c.equal.push_back({std::move(f.graph), std::move(f.summary), std::move(f.derivation), "", f.cost});
   c.search.graphs.clear();
   for (const Equal& e : c.equal)
     if (Diagnostics bad = graph::verify(e.graph); !bad.empty()) return bad;
@@ -79,7 +86,8 @@ Result<Machine> machine_for(const Options& options, std::string* where) {
     if (fs::exists(cached, error)) {
       auto m = from(cached);
       Machine unmeasured = m ? *m : Machine{};
-      unmeasured.peak_gflops = unmeasured.l2_gbytes = unmeasured.l3_gbytes = unmeasured.dram_gbytes = unmeasured.exp_cycles = unmeasured.gigahertz = 0;
+      unmeasured.peak_gflops = unmeasured.l2_gbytes = unmeasured.l3_gbytes = unmeasured.dram_gbytes =
+          unmeasured.exp_cycles = unmeasured.gigahertz = 0;
       if (m && unmeasured == host) {
         if (where) *where = cached;
         return m;
@@ -99,6 +107,10 @@ Result<Machine> machine_for(const Options& options, std::string* where) {
   return measured;
 }
 
+namespace {
+std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+}  // namespace
+
 Diagnostics schedule_graphs(Compilation& c) {
   std::string where;
   auto machine = machine_for(c.options, &where);
@@ -116,26 +128,41 @@ Diagnostics schedule_graphs(Compilation& c) {
   c.unfused = std::move(*unfused);
 
   std::set<std::string> seen;
+  std::map<std::string, std::vector<size_t>> refused;
   for (size_t i = 0; i < c.equal.size(); ++i) {
     if (c.options.interrupted()) break;
-    auto candidates = schedule::candidates(c.equal[i].graph, o);
+    auto candidates = [&]() -> Result<std::vector<schedule::Candidate>> {
+      try {
+        return schedule::candidates(c.equal[i].graph, o);
+      } catch (const InternalError& e) {
+        // A fault of ours in one graph leaves the others and the unfused schedule.
+        return diagnose(Code::not_schedulable, c.equal[i].graph.name(), "internal fault: " + first_line(e.what()));
+      }
+    }();
     if (!candidates) {
-      // The input graph itself must schedule (as unfused it did); one of the others may hold something that does not.
-      c.notes.push_back(fmt::format("graph {} was not scheduled: {}", i, candidates.errors().front().message()));
-      continue;
+      refused[candidates.errors().front().message()].push_back(i);
+      // At least its unfused schedule may do.
+      auto apart = schedule::unfused(c.equal[i].graph, o);
+      if (!apart) continue;
+      candidates = std::vector<schedule::Candidate>{std::move(*apart)};
     }
     for (schedule::Candidate& candidate : *candidates)
-      if (seen.insert(tile::print(candidate.program)).second) c.proposals.push_back({static_cast<int>(i), std::move(candidate)});
+      if (seen.insert(tile::print(candidate.program)).second)
+        c.proposals.push_back({static_cast<int>(i), std::move(candidate)});
   }
-  std::stable_sort(c.proposals.begin(), c.proposals.end(),
-                   [](const tune::Proposal& a, const tune::Proposal& b) { return a.candidate.seconds < b.candidate.seconds; });
+  for (const auto& [why, graphs] : refused)
+    c.notes.push_back(fmt::format("not fused: graph {}: {}", fmt::join(graphs, ", "), why));
+  std::stable_sort(c.proposals.begin(), c.proposals.end(), [](const tune::Proposal& a, const tune::Proposal& b) {
+    return a.candidate.seconds < b.candidate.seconds;
+  });
   return {};
 }
 
 Diagnostics tune_candidates(Compilation& c) {
   auto data = tune::random_data(*c.bound, c.options.seed);
   if (!data) return data.errors();
-  c.problem = std::make_unique<tune::Problem>(tune::Problem{*c.expanded, std::move(data->inputs), std::move(data->scalars), std::move(data->constants)});
+  c.problem = std::make_unique<tune::Problem>(
+      tune::Problem{*c.expanded, std::move(data->inputs), std::move(data->scalars), std::move(data->constants)});
 
   const tune::Compile compiler = [&](const tile::Program& program) -> Result<std::shared_ptr<tune::Runnable>> {
     TRY_ASSIGN(std::shared_ptr<CompiledProgram> p, compile(program, c.problem->constants, c.machine));

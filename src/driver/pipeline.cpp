@@ -20,11 +20,13 @@ std::vector<DumpFile> bound(const Compilation& c) { return {{"bind.graph", graph
 std::vector<DumpFile> expanded(const Compilation& c) { return {{"expand.graph", graph::print(*c.expanded)}}; }
 std::vector<DumpFile> equal(const Compilation& c) {
   std::vector<DumpFile> out;
-  for (size_t i = 0; i < c.equal.size(); ++i) out.emplace_back(fmt::format("search.{}.graph", i), graph::print(c.equal[i].graph));
+  for (size_t i = 0; i < c.equal.size(); ++i)
+    out.emplace_back(fmt::format("search.{}.graph", i), graph::print(c.equal[i].graph));
   return out;
 }
 std::vector<DumpFile> scheduled(const Compilation& c) {
-  std::vector<DumpFile> out = {{"schedule.unfused.itg", itgraph::print(c.unfused->it)}, {"schedule.unfused.tile", tile::print(c.unfused->program)}};
+  std::vector<DumpFile> out = {{"schedule.unfused.itg", itgraph::print(c.unfused->it)},
+                               {"schedule.unfused.tile", tile::print(c.unfused->program)}};
   for (size_t i = 0; i < c.proposals.size(); ++i) {
     out.emplace_back(fmt::format("schedule.{}.itg", i), itgraph::print(c.proposals[i].candidate.it));
     out.emplace_back(fmt::format("schedule.{}.tile", i), tile::print(c.proposals[i].candidate.program));
@@ -32,7 +34,8 @@ std::vector<DumpFile> scheduled(const Compilation& c) {
   return out;
 }
 std::vector<DumpFile> tuned(const Compilation& c) {
-  return {{"tune.itg", itgraph::print(c.outcome->candidate.it)}, {"tune.tile", tile::print(c.outcome->candidate.program)}};
+  return {{"tune.itg", itgraph::print(c.outcome->candidate.it)},
+          {"tune.tile", tile::print(c.outcome->candidate.program)}};
 }
 
 constexpr Pass kPasses[] = {
@@ -41,10 +44,10 @@ constexpr Pass kPasses[] = {
     {"expand", "replace softmax, norms, attention and other composites by primitive operators in safe forms", "graph",
      "expanded graph", false, expand_composites, expanded},
     {"search", "find equal graphs and stabilise them", "expanded graph", "stabilised", true, search_graphs, equal},
-    {"schedule", "cut, tile and fuse each graph; predict times; keep the best candidates", "stabilised", "itgraph, tile", false,
-     schedule_graphs, scheduled},
-    {"tune", "compile, verify and time candidates in rounds; keep the fastest that is right", "itgraph, tile", "measured program",
-     false, tune_candidates, tuned},
+    {"schedule", "cut, tile and fuse each graph; predict times; keep the best candidates", "stabilised",
+     "itgraph, tile", false, schedule_graphs, scheduled},
+    {"tune", "compile, verify and time candidates in rounds; keep the fastest that is right", "itgraph, tile",
+     "measured program", false, tune_candidates, tuned},
     {"package", "write the artefact folder (-o)", "measured program", "artefact", false, package_result, nothing},
 };
 
@@ -94,6 +97,7 @@ Diagnostics run_passes(Compilation& c, std::string_view last, std::string_view f
     if (pass.optional && std::find(off.begin(), off.end(), pass.name) != off.end()) {
       // The only pass that can be left out is the search; what follows needs its result.
       c.equal.clear();
+      c.search_skipped = true;
       c.equal.push_back({*c.expanded, "as given", {}, "", 0});
       c.notes.push_back(fmt::format("pass `{}` was left out (--disable)", pass.name));
       continue;
@@ -103,8 +107,9 @@ Diagnostics run_passes(Compilation& c, std::string_view last, std::string_view f
     try {
       bad = pass.run(c);
     } catch (const InternalError& e) {
-      throw InternalError(fmt::format("pass `{}` (from {} to {}): {}{}", pass.name, pass.in, pass.out, e.what(),
-                                      written.empty() ? "" : fmt::format("; the dump before it is {}", written.back())));
+      throw InternalError(
+          fmt::format("pass `{}` (from {} to {}): {}{}", pass.name, pass.in, pass.out, e.what(),
+                      written.empty() ? "" : fmt::format("; the dump before it is {}", written.back())));
     }
     c.times.push_back({pass.name, runtime::wall_seconds() - begin});
     if (!bad.empty()) {

@@ -41,22 +41,24 @@ struct Compilation {
   Options options;
   std::string path;
   SourceText source;
-  Input input;                          // import
-  std::optional<graph::Graph> bound;    // bind
+  Input input;                        // import
+  std::optional<graph::Graph> bound;  // bind
   std::vector<DimBinding> dims;
-  std::optional<graph::Graph> expanded; // expand
-  std::vector<Equal> equal;             // search
-  algebra::SearchResult search;         // its numbers; its graphs have moved to `equal`
-  Machine machine;                      // schedule
+  std::optional<graph::Graph> expanded;  // expand
+  std::vector<Equal> equal;              // search
+  algebra::SearchResult search;          // its numbers; its graphs have moved to `equal`
+  Machine machine;                       // schedule
   bool machine_measured = false;
   std::optional<schedule::Candidate> unfused;
-  std::vector<tune::Proposal> proposals;  // best predicted first
-  std::unique_ptr<tune::Problem> problem; // tune
+  std::vector<tune::Proposal> proposals;   // best predicted first
+  std::unique_ptr<tune::Problem> problem;  // tune
   std::optional<tune::Outcome> outcome;
-  std::vector<std::string> files;         // package: what was written, relative to the artefact folder
+  bool search_skipped = false;
+  bool certificate = false;        // package: one was written
+  std::vector<std::string> files;  // package: what was written, relative to the artefact folder
   std::vector<PassTime> times;
-  std::vector<std::string> notes;         // for the report
-  double started = 0;                     // runtime::wall_seconds()
+  std::vector<std::string> notes;  // for the report
+  double started = 0;              // runtime::wall_seconds()
 
   double seconds(std::string_view pass) const;
 };
@@ -66,9 +68,9 @@ using DumpFile = std::pair<std::string, std::string>;  // name, content
 struct Pass {
   const char* name;
   const char* doc;
-  const char* in;   // stages, as `cleave show --stage` names them where it can show them
+  const char* in;  // stages, as `cleave show --stage` names them where it can show them
   const char* out;
-  bool optional;    // --disable leaves it out
+  bool optional;  // --disable leaves it out
   Diagnostics (*run)(Compilation&);
   std::vector<DumpFile> (*dump)(const Compilation&);
 };
@@ -92,7 +94,8 @@ Diagnostics package_result(Compilation&);
 // The machine that candidates are made for: a file, a measurement kept in the cache folder, or a new measurement.
 Result<Machine> machine_for(const Options& options, std::string* where = nullptr);
 
-// The schedule of what was chosen, or before tuning of what the model prefers: the proposal `index` (-1: the unfused one).
+// The schedule of what was chosen, or before tuning of what the model prefers: the proposal `index` (-1: the unfused
+// one).
 const schedule::Candidate& chosen_candidate(const Compilation& compilation, int index = 0);
 
 }  // namespace cleave::driver

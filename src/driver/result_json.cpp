@@ -41,7 +41,11 @@ Json kernels_of(const Compilation& c) {
 }
 
 Json verdict_json(const tune::Verdict& v) {
-  return {{"ok", v.ok}, {"elements", v.elements}, {"max_abs", number(v.max_abs)}, {"max_rel", number(v.max_rel)}, {"bound", number(v.bound)}};
+  return {{"ok", v.ok},
+          {"elements", v.elements},
+          {"max_abs", number(v.max_abs)},
+          {"max_rel", number(v.max_rel)},
+          {"bound", number(v.bound)}};
 }
 
 Json trial_json(const tune::Trial& t) {
@@ -95,12 +99,16 @@ std::string result_json(const Compilation& c) {
   j["baseline_ms"] = ms(o.unfused_seconds);
   j["time_ms"] = ms(o.seconds);
   j["speedup"] = timed ? number(o.speedup) : Json(nullptr);
-  j["speedup_interval"] = timed && o.chosen >= 0 ? Json{number(o.speedup_interval.low), number(o.speedup_interval.high)} : Json(nullptr);
-  j["peak_gflops"] = o.peak_gflops > 0 ? number(o.peak_gflops) : c.machine.peak_gflops > 0 ? number(c.machine.peak_gflops) : Json(nullptr);
+  j["speedup_interval"] =
+      timed && o.chosen >= 0 ? Json{number(o.speedup_interval.low), number(o.speedup_interval.high)} : Json(nullptr);
+  j["peak_gflops"] = o.peak_gflops > 0           ? number(o.peak_gflops)
+                     : c.machine.peak_gflops > 0 ? number(c.machine.peak_gflops)
+                                                 : Json(nullptr);
   j["error"] = {{"max_abs", number(o.verdict.max_abs)},
                 {"max_rel", number(o.verdict.max_rel)},
                 {"baseline_max_rel", number(o.unfused.verdict->max_rel)},
                 {"bound", number(o.verdict.bound)},
+                {"unbounded", o.verdict.unbounded},
                 {"elements", o.verdict.elements},
                 {"all_elements", o.complete_reference}};
   j["seconds"] = {{"import", number(c.seconds("import") + c.seconds("bind") + c.seconds("expand"))},
@@ -113,7 +121,7 @@ std::string result_json(const Compilation& c) {
   size_t tried = 0;
   for (const tune::Trial& t : o.trials) tried += t.state != tune::Trial::State::waiting;
   j["candidates"] = {{"proposed", o.trials.size()}, {"tried", tried}};
-  j["certificate"] = nullptr;
+  j["certificate"] = c.certificate ? Json(c.options.output + "/certificate.json") : Json(nullptr);
   const Coverage cover = coverage(c);
   Json left = Json::array();
   for (const auto& [op, why] : cover.left_out) left.push_back({{"operator", op}, {"why", why}});
@@ -127,7 +135,8 @@ std::string errors_json(const Diagnostics& errors, const SourceText* source) {
   Json list = Json::array();
   for (const Diagnostic& d : errors) {
     if (info(d.code).severity == Severity::note) continue;
-    Json e = {{"code", fmt::format("CLV{:04}", info(d.code).number)}, {"name", info(d.code).name}, {"message", d.message()}};
+    Json e = {
+        {"code", fmt::format("CLV{:04}", info(d.code).number)}, {"name", info(d.code).name}, {"message", d.message()}};
     if (source && d.range) {
       const auto p = source->position(d.range->begin);
       e["file"] = source->name;
@@ -159,7 +168,8 @@ std::string candidates_jsonl(const Compilation& c) {
 std::string path_json(const Compilation& c) {
   Json steps = Json::array();
   for (const PassTime& t : c.times)
-    if (const Pass* p = find_pass(t.name)) steps.push_back({{"pass", t.name}, {"doc", p->doc}, {"from", p->in}, {"to", p->out}, {"seconds", t.seconds}});
+    if (const Pass* p = find_pass(t.name))
+      steps.push_back({{"pass", t.name}, {"doc", p->doc}, {"from", p->in}, {"to", p->out}, {"seconds", t.seconds}});
   Json derivation = Json::array();
   if (c.outcome->chosen >= 0)
     for (const algebra::Derived& d : c.equal.at(static_cast<size_t>(chosen_graph(c))).derivation)
@@ -176,7 +186,8 @@ std::string trace_json(const Compilation& c) {
   Json events = Json::array();
   double at = 0;
   for (const PassTime& t : c.times) {
-    events.push_back({{"name", t.name}, {"ph", "X"}, {"ts", at * 1e6}, {"dur", t.seconds * 1e6}, {"pid", 1}, {"tid", 1}});
+    events.push_back(
+        {{"name", t.name}, {"ph", "X"}, {"ts", at * 1e6}, {"dur", t.seconds * 1e6}, {"pid", 1}, {"tid", 1}});
     at += t.seconds;
   }
   return text({{"traceEvents", events}}) + "\n";

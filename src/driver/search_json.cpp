@@ -26,7 +26,10 @@ Json operators(const graph::Graph& g) {
 Json kernels(const schedule::Candidate& s) {
   Json out = Json::array();
   for (const schedule::KernelEstimate& k : s.kernels)
-    out.push_back({{"name", k.name}, {"flops", number(k.flops)}, {"bytes", number(k.bytes)}, {"predicted_ms", number(1e3 * k.seconds)}});
+    out.push_back({{"name", k.name},
+                   {"flops", number(k.flops)},
+                   {"bytes", number(k.bytes)},
+                   {"predicted_ms", number(1e3 * k.seconds)}});
   return out;
 }
 
@@ -65,12 +68,19 @@ std::string schedule_json(const Compilation& c) {
   Json list = Json::array();
   for (size_t i = 0; i < c.proposals.size(); ++i) {
     const schedule::Candidate& s = c.proposals[i].candidate;
-    list.push_back({{"candidate", i}, {"graph", c.proposals[i].graph}, {"summary", s.summary}, {"predicted_ms", number(1e3 * s.seconds)}, {"kernels", kernels(s)}});
+    list.push_back({{"candidate", i},
+                    {"graph", c.proposals[i].graph},
+                    {"summary", s.summary},
+                    {"predicted_ms", number(1e3 * s.seconds)},
+                    {"kernels", kernels(s)}});
   }
   return text({{"schema", "cleave.schedule/1"},
                {"name", c.input.name()},
                {"threads", c.options.threads},
-               {"unfused", {{"summary", c.unfused->summary}, {"predicted_ms", number(1e3 * c.unfused->seconds)}, {"kernels", kernels(*c.unfused)}}},
+               {"unfused",
+                {{"summary", c.unfused->summary},
+                 {"predicted_ms", number(1e3 * c.unfused->seconds)},
+                 {"kernels", kernels(*c.unfused)}}},
                {"candidates", list}});
 }
 

@@ -34,15 +34,19 @@ struct State {
   void block(const uint8_t* data) {
     std::array<uint32_t, 64> w;
     for (size_t i = 0; i < 16; ++i)
-      w[i] = static_cast<uint32_t>(data[4 * i]) << 24 | static_cast<uint32_t>(data[4 * i + 1]) << 16 | static_cast<uint32_t>(data[4 * i + 2]) << 8 | data[4 * i + 3];
+      w[i] = static_cast<uint32_t>(data[4 * i]) << 24 | static_cast<uint32_t>(data[4 * i + 1]) << 16 |
+             static_cast<uint32_t>(data[4 * i + 2]) << 8 | data[4 * i + 3];
     for (size_t i = 16; i < 64; ++i) {
       const uint32_t a = w[i - 15], b = w[i - 2];
-      w[i] = w[i - 16] + (std::rotr(a, 7) ^ std::rotr(a, 18) ^ (a >> 3)) + w[i - 7] + (std::rotr(b, 17) ^ std::rotr(b, 19) ^ (b >> 10));
+      w[i] = w[i - 16] + (std::rotr(a, 7) ^ std::rotr(a, 18) ^ (a >> 3)) + w[i - 7] +
+             (std::rotr(b, 17) ^ std::rotr(b, 19) ^ (b >> 10));
     }
     std::array<uint32_t, 8> s = h;
     for (size_t i = 0; i < 64; ++i) {
-      const uint32_t one = s[7] + (std::rotr(s[4], 6) ^ std::rotr(s[4], 11) ^ std::rotr(s[4], 25)) + ((s[4] & s[5]) ^ (~s[4] & s[6])) + k[i] + w[i];
-      const uint32_t two = (std::rotr(s[0], 2) ^ std::rotr(s[0], 13) ^ std::rotr(s[0], 22)) + ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
+      const uint32_t one = s[7] + (std::rotr(s[4], 6) ^ std::rotr(s[4], 11) ^ std::rotr(s[4], 25)) +
+                           ((s[4] & s[5]) ^ (~s[4] & s[6])) + k[i] + w[i];
+      const uint32_t two = (std::rotr(s[0], 2) ^ std::rotr(s[0], 13) ^ std::rotr(s[0], 22)) +
+                           ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
       s = {one + two, s[0], s[1], s[2], s[3] + one, s[4], s[5], s[6]};
     }
     for (size_t i = 0; i < 8; ++i) h[i] += s[i];

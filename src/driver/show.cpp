@@ -15,7 +15,8 @@ Result<std::string> code_text(const tile::Program& program, const Machine& machi
 }
 
 Diagnostic no_such_stage(const std::string& stage, Format format) {
-  return diagnose(Code::bad_option, "--stage " + stage, fmt::format("cannot be made from an input that is {}", name(format)));
+  return diagnose(Code::bad_option, "--stage " + stage,
+                  fmt::format("cannot be made from an input that is {}", name(format)));
 }
 
 bool is_code(const std::string& stage) { return stage == "vec" || stage == "llvm" || stage == "asm"; }
@@ -42,13 +43,16 @@ Result<std::string> show_graph(const ShowRequest& r, Input in, const SourceText&
     }
     const size_t index = r.graph < 0 ? 0 : static_cast<size_t>(r.graph);
     if (index >= c.equal.size())
-      return diagnose(Code::bad_option, fmt::format("--graph {}", index), fmt::format("there are {} equal graphs", c.equal.size()));
+      return diagnose(Code::bad_option, fmt::format("--graph {}", index),
+                      fmt::format("there are {} equal graphs", c.equal.size()));
     return graph::print(c.equal[index].graph);
   }
   if (Diagnostics bad = run_passes(c, "schedule", "bind"); !bad.empty()) return bad;
   if (!r.unfused && (r.candidate < 0 || static_cast<size_t>(r.candidate) >= std::max<size_t>(1, c.proposals.size())))
-    return diagnose(Code::bad_option, fmt::format("--candidate {}", r.candidate), fmt::format("there are {} candidates", c.proposals.size()));
-  if (r.stage == "stabilised") return graph::print(c.equal.at(static_cast<size_t>(c.proposals.at(static_cast<size_t>(r.candidate)).graph)).graph);
+    return diagnose(Code::bad_option, fmt::format("--candidate {}", r.candidate),
+                    fmt::format("there are {} candidates", c.proposals.size()));
+  if (r.stage == "stabilised")
+    return graph::print(c.equal.at(static_cast<size_t>(c.proposals.at(static_cast<size_t>(r.candidate)).graph)).graph);
   const schedule::Candidate& s = chosen_candidate(c, r.unfused ? -1 : r.candidate);
   if (r.stage == "itgraph") return itgraph::print(s.it);
   if (r.stage == "tile") return tile::print(s.program);
@@ -68,7 +72,8 @@ std::vector<std::pair<std::string, std::string>> show_stages() {
 }
 
 Result<std::string> show(const ShowRequest& r, SourceText& source) {
-  if (r.stage == "cuda" || r.stage == "tilelang") return diagnose(Code::missing_target, fmt::format("the stage `{}`", r.stage));
+  if (r.stage == "cuda" || r.stage == "tilelang")
+    return diagnose(Code::missing_target, fmt::format("the stage `{}`", r.stage));
   if (!r.stage.empty()) {
     bool known = false;
     std::string names;
@@ -100,7 +105,8 @@ Result<std::string> show(const ShowRequest& r, SourceText& source) {
         TRY_ASSIGN(const Input it, read_input(r.path + "/schedule.itg", text));
         return itgraph::print(*it.it);
       }
-      if (r.unfused && !a.unfused) return diagnose(Code::bad_artefact, r.path, "baseline/unfused.tile is missing or unreadable");
+      if (r.unfused && !a.unfused)
+        return diagnose(Code::bad_artefact, r.path, "baseline/unfused.tile is missing or unreadable");
       const tile::Program& program = r.unfused ? *a.unfused : a.program;
       if (r.stage == "tile") return tile::print(program);
       return code_text(program, a.machine, r.stage);
@@ -113,10 +119,12 @@ std::string operators_text() {
   std::string out;
   for (const graph::OpInfo& op : graph::all_ops()) {
     std::string attributes;
-    for (const graph::AttributeInfo& a : op.attributes) attributes += (attributes.empty() ? "" : ", ") + a.name + (a.required ? "" : "?");
+    for (const graph::AttributeInfo& a : op.attributes)
+      attributes += (attributes.empty() ? "" : ", ") + a.name + (a.required ? "" : "?");
     const std::string operands = op.max_operands < 0 ? fmt::format("{}+", op.min_operands)
-                                 : op.min_operands == op.max_operands ? fmt::format("{}", op.min_operands)
-                                                                      : fmt::format("{}..{}", op.min_operands, op.max_operands);
+                                 : op.min_operands == op.max_operands
+                                     ? fmt::format("{}", op.min_operands)
+                                     : fmt::format("{}..{}", op.min_operands, op.max_operands);
     out += fmt::format("{:<14} {:>5} operands  {}\n", op.name, operands, attributes);
   }
   return out;

@@ -11,9 +11,9 @@ namespace cleave::driver {
 struct ShowRequest {
   Options options;
   std::string path;
-  std::string stage;   // graph stabilised itgraph tile vec llvm asm; empty: the stage of the file itself
-  int candidate = 0;   // of graphs: which candidate, best predicted first
-  int graph = -1;      // stabilised: which of the equal graphs; -1: that of the candidate, or the input graph's own
+  std::string stage;  // graph stabilised itgraph tile vec llvm asm; empty: the stage of the file itself
+  int candidate = 0;  // of graphs: which candidate, best predicted first
+  int graph = -1;     // stabilised: which of the equal graphs; -1: that of the candidate, or the input graph's own
   bool unfused = false;
 };
 Result<std::string> show(const ShowRequest& request, SourceText& source);

@@ -19,8 +19,8 @@ namespace {
 // What the integers of a leaf mean.
 struct Meaning {
   enum class Kind { plain, position, pointers, lengths } kind = Kind::plain;
-  int64_t limit = 4;      // positions: below this; pointers: the total; lengths: the most
-  int64_t most = 0;       // pointers: the longest row
+  int64_t limit = 4;  // positions: below this; pointers: the total; lengths: the most
+  int64_t most = 0;   // pointers: the longest row
 };
 
 // Follows each integer leaf through casts and views to the operator that gives it a meaning.
@@ -46,13 +46,17 @@ std::map<ValueId, Meaning> meanings(const Graph& g) {
           for (ValueId v : n.operands) roots[r].insert(roots[r].end(), roots[v].begin(), roots[v].end());
         break;
       case graph::Category::gather:
-        give(n.operands[1], {Meaning::Kind::position, extent(n.operands[0], static_cast<size_t>(n.attributes.get<int64_t>("axis")))});
+        give(n.operands[1],
+             {Meaning::Kind::position, extent(n.operands[0], static_cast<size_t>(n.attributes.get<int64_t>("axis")))});
         break;
       case graph::Category::composite: {
         if (n.op != Op::ragged && n.op != Op::ragged_pack && n.op != Op::paged) break;
-        const auto known = [&](const char* name) { return g.syms().as_constant(n.attributes.get<std::vector<sym::Expr>>(name)[0]).value_or(1); };
+        const auto known = [&](const char* name) {
+          return g.syms().as_constant(n.attributes.get<std::vector<sym::Expr>>(name)[0]).value_or(1);
+        };
         if (n.op == Op::ragged) give(n.operands[1], {Meaning::Kind::pointers, extent(n.operands[0], 0), known("max")});
-        if (n.op == Op::ragged_pack) give(n.operands[1], {Meaning::Kind::pointers, known("rows"), extent(n.operands[0], 1)});
+        if (n.op == Op::ragged_pack)
+          give(n.operands[1], {Meaning::Kind::pointers, known("rows"), extent(n.operands[0], 1)});
         if (n.op == Op::paged) {
           const int64_t page = std::max<int64_t>(1, n.attributes.get<int64_t>("page"));
           const int64_t pages = extent(n.operands[2], 0);
@@ -107,7 +111,9 @@ Array make_array(std::string name, DType dtype, std::vector<int64_t> extents) {
   return a;
 }
 
-oracle::Tensor tensor_of(const Array& array) { return oracle::from_dense(array.dtype, array.extents, array.data.data()); }
+oracle::Tensor tensor_of(const Array& array) {
+  return oracle::from_dense(array.dtype, array.extents, array.data.data());
+}
 
 Result<Data> random_data(const Graph& graph, uint64_t seed) {
   double bytes = 0;
@@ -123,7 +129,8 @@ Result<Data> random_data(const Graph& graph, uint64_t seed) {
     }
     bytes += n * static_cast<double>(byte_size(graph.type(v).dtype));
   }
-  if (bytes > static_cast<double>(kMaxDataBytes)) return diagnose(Code::data_too_large, static_cast<int64_t>(std::min(bytes, 9e18)), kMaxDataBytes);
+  if (bytes > static_cast<double>(kMaxDataBytes))
+    return diagnose(Code::data_too_large, static_cast<int64_t>(std::min(bytes, 9e18)), kMaxDataBytes);
 
   Data out;
   const auto meaning = meanings(graph);
@@ -135,14 +142,18 @@ Result<Data> random_data(const Graph& graph, uint64_t seed) {
     const Meaning m = known == meaning.end() ? Meaning{} : known->second;
     Array a = make_array(name, graph.type(v).dtype, graph.extents(v));
     if (n.op == Op::constant) {
-      const std::vector<std::byte> bytes_of = graph::materialise(n.attributes.get<graph::ConstantData>("data"), a.dtype, a.elements());
+      const std::vector<std::byte> bytes_of =
+          graph::materialise(n.attributes.get<graph::ConstantData>("data"), a.dtype, a.elements());
       if (!bytes_of.empty()) std::memcpy(a.data.data(), bytes_of.data(), bytes_of.size());
       out.constants.push_back(std::move(a));
       continue;
     }
     fill(a, rng, m);
-    if (n.op == Op::input) out.inputs.push_back(std::move(a));
-    else out.scalars.push_back(is_real(a.dtype) ? load_real(a.dtype, a.data.data()) : static_cast<double>(load_integer(a.dtype, a.data.data())));
+    if (n.op == Op::input)
+      out.inputs.push_back(std::move(a));
+    else
+      out.scalars.push_back(is_real(a.dtype) ? load_real(a.dtype, a.data.data())
+                                             : static_cast<double>(load_integer(a.dtype, a.data.data())));
   }
   return out;
 }

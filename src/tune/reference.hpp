@@ -68,10 +68,11 @@ struct Verdict {
   bool ok = true;
   int64_t elements = 0;  // judged against float64
   double max_abs = 0;
-  double max_rel = 0;    // max |got - expected| / max |expected|
-  double bound = 0;      // the largest derived bound, in the same unit; infinite where it is unknown
-  double worst = 0;      // largest error in units of what is allowed; above 1 fails
-  std::string text;      // the worst element, when it is not ok
+  double max_rel = 0;     // max |got - expected| / max |expected|
+  double bound = 0;       // the largest derived bound, in the same unit, over the elements that have one
+  int64_t unbounded = 0;  // elements without one (they hang on a discontinuous function, or on the edge of overflow)
+  double worst = 0;       // largest error in units of what is allowed; above 1 fails
+  std::string text;       // the worst element, when it is not ok
   std::vector<std::vector<double>> errors;  // of each piece, element by element
 };
 
@@ -79,10 +80,12 @@ struct Tolerance {
   double relative = 0, absolute = 0;  // asked for by the user, on top of the bound
 };
 
-// An element may be off by the derived bound, or by twice what the unfused schedule is off there.
+// An element may be off by the derived bound, or by twice what the unfused schedule is off there. Elements without a
+// bound have to agree to three digits, but for one in fifty, which may have fallen on the other side of a step.
 Verdict judge(const Reference& reference, const Results& results, const Verdict* unfused, const Tolerance& tolerance);
 
 // Every element against the unfused schedule's result; a text that says what differs, empty when nothing does.
-std::string disagreement(const Reference& reference, const Results& results, const Results& unfused, const Tolerance& tolerance);
+std::string disagreement(const Reference& reference, const Results& results, const Results& unfused,
+                         const Tolerance& tolerance);
 
 }  // namespace cleave::tune

@@ -112,7 +112,8 @@ class Restrictor {
 
   Need need_of(const Node& n, const Box& box) const {
     switch (graph::info(n.op).category) {
-      case graph::Category::leaf: return {{}, n.op == Op::iota || n.op == Op::literal || n.op == Op::extent ? whole(extents(n.results[0])) : box};
+      case graph::Category::leaf:
+        return {{}, n.op == Op::iota || n.op == Op::literal || n.op == Op::extent ? whole(extents(n.results[0])) : box};
       case graph::Category::elementwise:
       case graph::Category::cast: {
         Need need{{}, box};
@@ -140,14 +141,17 @@ class Restrictor {
       case graph::Category::reduce: return reduction(n, box, graph::reduced_axes(n, extents(n.operands[0]).size()));
       case graph::Category::select:
         if (n.op == Op::argmax || n.op == Op::argmin) {
-          const auto axes = graph::normalise_axes(Ints{n.attributes.get<int64_t>("axis")}, extents(n.operands[0]).size());
+          const auto axes =
+              graph::normalise_axes(Ints{n.attributes.get<int64_t>("axis")}, extents(n.operands[0]).size());
           return reduction(n, box, axes);
         }
         return along_axis(n, box);
       case graph::Category::scan: return along_axis(n, box);
       case graph::Category::gather: {
-        const auto axis = static_cast<size_t>(n.attributes.get<int64_t>("axis") < 0 ? n.attributes.get<int64_t>("axis") + static_cast<int64_t>(extents(n.operands[0]).size())
-                                                                                     : n.attributes.get<int64_t>("axis"));
+        const auto axis = static_cast<size_t>(n.attributes.get<int64_t>("axis") < 0
+                                                  ? n.attributes.get<int64_t>("axis") +
+                                                        static_cast<int64_t>(extents(n.operands[0]).size())
+                                                  : n.attributes.get<int64_t>("axis"));
         const Extents data = extents(n.operands[0]), index = extents(n.operands[1]);
         Need need{{whole(data), whole(index)}, box};
         for (size_t i = 0; i < data.size(); ++i) {
@@ -328,7 +332,9 @@ double count(const Graph& g, ValueId v) {
 
 }  // namespace
 
-Restricted restrict_to(const Graph& graph, size_t output, const Box& box) { return Restrictor(graph, output, box).run(); }
+Restricted restrict_to(const Graph& graph, size_t output, const Box& box) {
+  return Restrictor(graph, output, box).run();
+}
 
 double evaluation_steps(const Graph& g) {
   double steps = 0;

@@ -37,10 +37,16 @@ std::string text_of(const Diagnostics& diagnostics) { return diagnostics.front()
 class Tuner {
  public:
   Tuner(const Problem& problem, const Compile& compile, const Options& options)
-      : problem_(problem), compile_(compile), options_(options), start_(runtime::wall_seconds()), results_(problem.graph),
+      : problem_(problem),
+        compile_(compile),
+        options_(options),
+        start_(runtime::wall_seconds()),
+        results_(problem.graph),
         unfused_results_(problem.graph) {
-    if (options.threads > 1) executor_ = std::make_unique<ThreadPool>(options.threads);
-    else executor_ = std::make_unique<SerialExecutor>();
+    if (options.threads > 1)
+      executor_ = std::make_unique<ThreadPool>(options.threads);
+    else
+      executor_ = std::make_unique<SerialExecutor>();
   }
 
   Result<Outcome> run(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
@@ -52,8 +58,10 @@ class Tuner {
       t.predicted_seconds = p.candidate.seconds;
       out_.trials.push_back(std::move(t));
     }
-    if (options_.deterministic) choose_by_model(unfused, proposals);
-    else search(unfused, proposals);
+    if (options_.deterministic)
+      choose_by_model(unfused, proposals);
+    else
+      search(unfused, proposals);
     return std::move(out_);
   }
 
@@ -77,7 +85,14 @@ class Tuner {
 
   Result<std::shared_ptr<Runnable>> compiled(const tile::Program& program, Trial& trial) {
     const double begin = runtime::wall_seconds();
-    Result<std::shared_ptr<Runnable>> r = compile_(program);
+    Result<std::shared_ptr<Runnable>> r = [&]() -> Result<std::shared_ptr<Runnable>> {
+      try {
+        return compile_(program);
+      } catch (const InternalError& e) {
+        // A fault of ours in one candidate leaves the others.
+        return diagnose(Code::codegen_failed, std::string("internal fault: ") + e.what());
+      }
+    }();
     trial.codegen_seconds = runtime::wall_seconds() - begin;
     out_.codegen_seconds += trial.codegen_seconds;
     return r;
@@ -208,9 +223,11 @@ class Tuner {
     trial.comparison = compare(*r, options_.pairs);
     trial.seconds = trial.comparison->seconds_a;
     trial.state = Trial::State::timed;
-    const bool new_best = trial.comparison->ratio > 1 && (finalists_.empty() || trial.comparison->ratio > finalists_[0].ratio);
+    const bool new_best =
+        trial.comparison->ratio > 1 && (finalists_.empty() || trial.comparison->ratio > finalists_[0].ratio);
     finalists_.push_back({index, r, trial.comparison->ratio});
-    std::stable_sort(finalists_.begin(), finalists_.end(), [](const Runner& a, const Runner& b) { return a.ratio > b.ratio; });
+    std::stable_sort(finalists_.begin(), finalists_.end(),
+                     [](const Runner& a, const Runner& b) { return a.ratio > b.ratio; });
     if (finalists_.size() > 2) finalists_.pop_back();
     best_run_ = out_.trials[finalists_[0].trial].seconds;
     return new_best;
@@ -224,8 +241,10 @@ class Tuner {
     for (size_t begin = 0; begin < proposals.size() && out_.stop == Stop::exhausted; begin += options_.round) {
       bool gain = false;
       for (size_t i = begin; i < std::min(proposals.size(), begin + options_.round); ++i) {
-        if (options_.interrupted()) out_.stop = Stop::interrupted;
-        else if (static_cast<int64_t>(tried) >= options_.budget.candidates || late(finalists_.empty() ? 0 : final_cost(finalists_.size())))
+        if (options_.interrupted())
+          out_.stop = Stop::interrupted;
+        else if (static_cast<int64_t>(tried) >= options_.budget.candidates ||
+                 late(finalists_.empty() ? 0 : final_cost(finalists_.size())))
           out_.stop = Stop::budget;
         // The model is right within a factor of two; what it puts at three times the best is not worth a run.
         else if (proposals[i].candidate.seconds > kHopeless * std::min(unfused.seconds, proposals[0].candidate.seconds))
@@ -236,7 +255,8 @@ class Tuner {
         report(++tried, proposals.size(), best);
       }
       dry_rounds = gain ? 0 : dry_rounds + 1;
-      if (dry_rounds == 2 && out_.stop == Stop::exhausted && begin + options_.round < proposals.size()) out_.stop = Stop::no_gain;
+      if (dry_rounds == 2 && out_.stop == Stop::exhausted && begin + options_.round < proposals.size())
+        out_.stop = Stop::no_gain;
     }
     if (options_.interrupted()) out_.stop = Stop::interrupted;
     finish(unfused, proposals);
@@ -276,8 +296,10 @@ class Tuner {
         out_.speedup_interval = c.interval;
       } else {
         out_.seconds = c.seconds_b;
-        out_.notes.push_back(fmt::format("the best candidate was not faster than the unfused schedule ({:.3f}x, 95 % interval {:.3f} to {:.3f}); the unfused schedule is used",
-                                         c.ratio, c.interval.low, c.interval.high));
+        out_.notes.push_back(
+            fmt::format("the best candidate was not faster than the unfused schedule ({:.3f}x, 95 % interval {:.3f} to "
+                        "{:.3f}); the unfused schedule is used",
+                        c.ratio, c.interval.low, c.interval.high));
       }
     }
     if (out_.seconds == 0) out_.seconds = out_.unfused_seconds = unfused_run_;
@@ -294,7 +316,8 @@ class Tuner {
   void choose_by_model(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
     out_.stop = Stop::deterministic;
     keep_unfused(unfused);
-    out_.notes.push_back("chosen by the cost model alone: that it is not slower than the unfused schedule is predicted, not measured");
+    out_.notes.push_back(
+        "chosen by the cost model alone: that it is not slower than the unfused schedule is predicted, not measured");
     for (size_t i = 0; i < proposals.size(); ++i) {
       if (proposals[i].candidate.seconds >= unfused.seconds) continue;
       const std::shared_ptr<Runnable> r = verified(proposals[i].candidate, out_.trials[i]);

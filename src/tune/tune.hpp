@@ -1,10 +1,10 @@
 // The tuning loop: which of many scheduled candidates is the fastest that is right.
 //
-// Candidates come in the order of predicted time. Rounds of a few are compiled, verified (tune/reference.hpp; nothing is
-// timed before it is verified) and compared with the unfused schedule of the input graph in five interleaved pairs. The
-// search ends when the budget does, when two rounds bring nothing, or when it is interrupted; then the best two meet the
-// unfused schedule in 21 pairs. A candidate is used only if it is faster with 95 % confidence; else the unfused schedule
-// stays. So any end, early or late, leaves a verified program that is never slower.
+// Candidates come in the order of predicted time. Rounds of a few are compiled, verified (tune/reference.hpp; nothing
+// is timed before it is verified) and compared with the unfused schedule of the input graph in five interleaved pairs.
+// The search ends when the budget does, when two rounds bring nothing, or when it is interrupted; then the best two
+// meet the unfused schedule in 21 pairs. A candidate is used only if it is faster with 95 % confidence; else the
+// unfused schedule stays. So any end, early or late, leaves a verified program that is never slower.
 #pragma once
 
 #include <functional>
@@ -41,9 +41,9 @@ struct Trial {
   double predicted_seconds = 0;
   double codegen_seconds = 0;
   std::optional<Verdict> verdict;
-  double seconds = 0;  // of one run, or the median of the pairs
+  double seconds = 0;                             // of one run, or the median of the pairs
   std::optional<runtime::Comparison> comparison;  // with the unfused schedule; ratio above 1: this one is faster
-  std::string why;     // refused, wrong: what happened; slow: how slow
+  std::string why;                                // refused, wrong: what happened; slow: how slow
 };
 const char* name(Trial::State state);
 
@@ -69,7 +69,7 @@ struct Options {
 
 struct Outcome {
   Stop stop = Stop::exhausted;
-  int chosen = -1;  // index of a trial; -1: the unfused schedule
+  int chosen = -1;                     // index of a trial; -1: the unfused schedule
   std::shared_ptr<Runnable> runnable;  // of what is chosen
   schedule::Candidate candidate;
   Trial unfused;
@@ -79,7 +79,7 @@ struct Outcome {
   double seconds = 0, unfused_seconds = 0;  // of one run; 0: not timed
   double speedup = 1;
   runtime::Interval speedup_interval{1, 1};
-  double peak_gflops = 0;  // measured beside the final pairs
+  double peak_gflops = 0;              // measured beside the final pairs
   std::vector<double> kernel_seconds;  // of the chosen program's kernels that run at each call; empty: not measured
   double codegen_seconds = 0, measure_seconds = 0, verify_seconds = 0;
   std::vector<std::string> notes;

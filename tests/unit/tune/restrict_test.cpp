@@ -58,7 +58,8 @@ void expect_box(const Graph& g, const std::vector<oracle::Tensor>& inputs, size_
     }
     const double expected = w.at(offset), got = p.at(i);
     if (expected == got || (std::isnan(expected) && std::isnan(got))) continue;
-    ASSERT_NEAR(got, expected, 1e-9 * std::max(1.0, std::fabs(expected))) << "element " << i << "\n" << graph::print(g) << graph::print(r.graph);
+    ASSERT_NEAR(got, expected, 1e-9 * std::max(1.0, std::fabs(expected))) << "element " << i << "\n"
+                                                                          << graph::print(g) << graph::print(r.graph);
   }
 }
 
