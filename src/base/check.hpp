@@ -17,7 +17,7 @@ class InternalError : public std::logic_error {
 
 }  // namespace cleave
 
-#define CHECK(condition, ...)                                                                       \
-  do {                                                                                              \
+#define CHECK(condition, ...)                                                                              \
+  do {                                                                                                     \
     if (!(condition)) ::cleave::check_failed(#condition, __FILE__, __LINE__, fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -72,7 +72,8 @@ std::string render(const Diagnostic& d, const SourceText* source) {
     const size_t first = column > kWindow / 2 ? column - kWindow / 2 : 0;
     std::string shown(p.line_text.substr(std::min(first, p.line_text.size()), kWindow));
     std::replace(shown.begin(), shown.end(), '\t', ' ');
-    const size_t width = std::max<size_t>(1, std::min<size_t>(d.range->end - d.range->begin, shown.size() - std::min(shown.size(), column - first)));
+    const size_t width = std::max<size_t>(
+        1, std::min<size_t>(d.range->end - d.range->begin, shown.size() - std::min(shown.size(), column - first)));
     out += fmt::format("  {}\n  {}{}\n", shown, std::string(column - first, ' '), std::string(width, '^'));
   }
   for (const auto& note : d.notes) out += fmt::format("  note: {}\n", note);

@@ -1,7 +1,7 @@
 // Typed 32-bit ids and the append-only stores they index.
 //
-// Representations refer to each other by id, never by pointer: an id stays valid while its store lives, is cheap to copy
-// and hash, and two stores cannot be mixed up because the tag is part of the type.
+// Representations refer to each other by id, never by pointer: an id stays valid while its store lives, is cheap to
+// copy and hash, and two stores cannot be mixed up because the tag is part of the type.
 #pragma once
 
 #include <compare>

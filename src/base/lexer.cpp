@@ -102,7 +102,8 @@ bool TokenCursor::expect(std::string_view text) {
 void TokenCursor::fail_expected(std::string_view what) {
   const Token& t = peek();
   constexpr size_t kShown = 40;
-  const std::string found = t.kind == TokenKind::end ? std::string("end of text") : fmt::format("`{}`", t.text.substr(0, kShown));
+  const std::string found =
+      t.kind == TokenKind::end ? std::string("end of text") : fmt::format("`{}`", t.text.substr(0, kShown));
   fail(diagnose_at(t.range, Code::unexpected_token, found, what));
 }
 

@@ -17,13 +17,33 @@ using namespace tile;
 double vector_cycles(Fn fn, const Machine& m) {
   const double exp = m.exp_cycles > 0 ? m.exp_cycles * m.f32_lanes() : 6;
   switch (fn) {
-    case Fn::exp: case Fn::exp2: case Fn::log: case Fn::log2: return exp;
-    case Fn::tanh: case Fn::sigmoid: case Fn::silu: case Fn::gelu_tanh: case Fn::erf: case Fn::gelu_erf: case Fn::expm1: case Fn::log1p:
-    case Fn::elu: case Fn::selu: return 2 * exp;
-    case Fn::softplus: case Fn::mish: return 3 * exp;
-    case Fn::div: case Fn::sqrt: case Fn::quot0: case Fn::reciprocal: case Fn::rsqrt: return 6;
-    case Fn::pow: case Fn::sin: case Fn::cos: case Fn::tan: return 40;
-    case Fn::floordiv: case Fn::mod: return 20;
+    case Fn::exp:
+    case Fn::exp2:
+    case Fn::log:
+    case Fn::log2: return exp;
+    case Fn::tanh:
+    case Fn::sigmoid:
+    case Fn::silu:
+    case Fn::gelu_tanh:
+    case Fn::erf:
+    case Fn::gelu_erf:
+    case Fn::expm1:
+    case Fn::log1p:
+    case Fn::elu:
+    case Fn::selu: return 2 * exp;
+    case Fn::softplus:
+    case Fn::mish: return 3 * exp;
+    case Fn::div:
+    case Fn::sqrt:
+    case Fn::quot0:
+    case Fn::reciprocal:
+    case Fn::rsqrt: return 6;
+    case Fn::pow:
+    case Fn::sin:
+    case Fn::cos:
+    case Fn::tan: return 40;
+    case Fn::floordiv:
+    case Fn::mod: return 20;
     default: return 0.5;
   }
 }
@@ -127,10 +147,12 @@ std::vector<KernelEstimate> estimate(const Program& program, const Machine& mach
     c.e.once = k.once;
     c.statements(k.body, 1);
     for (BufferId b : c.touched)
-      c.e.memory_bytes += std::min(static_cast<double>(program.elements(b) * byte_size(program.buffer(b).dtype)), c.e.cache_bytes);
+      c.e.memory_bytes +=
+          std::min(static_cast<double>(program.elements(b) * byte_size(program.buffer(b).dtype)), c.e.cache_bytes);
     const double compute = c.e.compute_cycles / hertz;
-    const double memory = c.e.memory_bytes > static_cast<double>(machine.l3_bytes) / 2 ? c.e.memory_bytes / dram + c.e.cache_bytes / l3
-                                                                                       : c.e.cache_bytes / l3;
+    const double memory = c.e.memory_bytes > static_cast<double>(machine.l3_bytes) / 2
+                              ? c.e.memory_bytes / dram + c.e.cache_bytes / l3
+                              : c.e.cache_bytes / l3;
     constexpr double kOverlap = 0.5;  // of the smaller term that stays visible
     const double one = std::max(compute, memory) + kOverlap * std::min(compute, memory);
     const double tasks = static_cast<double>(std::max<int64_t>(c.e.tasks, 1));

@@ -13,12 +13,12 @@ namespace cleave::cost {
 struct KernelEstimate {
   std::string name;
   bool once = false;
-  double flops = 0;          // two per multiply-add, one per other element operation
+  double flops = 0;  // two per multiply-add, one per other element operation
   double compute_cycles = 0;
-  double cache_bytes = 0;    // read and written by statements, other than scratch
-  double memory_bytes = 0;   // each buffer that the kernel touches counted once
+  double cache_bytes = 0;   // read and written by statements, other than scratch
+  double memory_bytes = 0;  // each buffer that the kernel touches counted once
   int64_t tasks = 1;
-  double seconds = 0;        // on `threads` threads
+  double seconds = 0;  // on `threads` threads
 };
 
 std::vector<KernelEstimate> estimate(const tile::Program& program, const Machine& machine, int threads);

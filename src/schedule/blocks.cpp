@@ -48,7 +48,8 @@ class KernelBuilder {
     for (size_t u : group.units) {
       units_.push_back({u, axes_of(plan, group, u), reduced_of(plan, group, u), {}, false});
       position_[u] = units_.size() - 1;
-      for (itgraph::ValueId r : plan.units[u].results) units_.back().visible = units_.back().visible || visible.count(r);
+      for (itgraph::ValueId r : plan.units[u].results)
+        units_.back().visible = units_.back().visible || visible.count(r);
     }
     for (Member& m : units_)
       for (size_t o : plan.units[m.unit].operands)
@@ -156,7 +157,8 @@ class KernelBuilder {
     if (!product) return {};
     Roles r = roles_of(syms(), c.results[0].axes, *product->a, *product->b);
     // The last index of the result is the columns', whichever operand has it.
-    if (!c.results[0].axes.empty() && std::find(r.rows.begin(), r.rows.end(), c.results[0].axes.back()) != r.rows.end()) std::swap(r.rows, r.columns);
+    if (!c.results[0].axes.empty() && std::find(r.rows.begin(), r.rows.end(), c.results[0].axes.back()) != r.rows.end())
+      std::swap(r.rows, r.columns);
     for (auto* list : {&r.rows, &r.columns, &r.batch})
       for (Expr& s : *list) s = rename(s);
     return r;
@@ -194,7 +196,8 @@ class KernelBuilder {
 
   // Reduced indices that get a loop, with its step; the others are whole.
   void choose_loops() {
-    const bool heavy = std::any_of(units_.begin(), units_.end(), [&](const Member& m) { return plan_.units[m.unit].heavy; });
+    const bool heavy =
+        std::any_of(units_.begin(), units_.end(), [&](const Member& m) { return plan_.units[m.unit].heavy; });
     for (const Member& m : units_)
       for (Expr s : m.reduced) {
         if (loops_.count(s)) continue;
@@ -290,7 +293,8 @@ class KernelBuilder {
         for (Expr s : u.reduced) {
           if (!loops_.count(s) || open.count(s) || (over && *over != s)) continue;
           const auto inner = needed(m, done);
-          const bool independent = std::none_of(inner.begin(), inner.end(), [&](size_t i) { return contains(units_[i].reduced, s); });
+          const bool independent =
+              std::none_of(inner.begin(), inner.end(), [&](size_t i) { return contains(units_[i].reduced, s); });
           if (!independent) continue;
           over = s;
           together.push_back(m);
@@ -316,7 +320,8 @@ class KernelBuilder {
         for (size_t m : pending) {
           if (!contains(units_[m].axes, *over)) continue;
           const auto deep = needed(m, done);
-          const bool repeats = std::any_of(deep.begin(), deep.end(), [&](size_t i) { return contains(units_[i].reduced, *over); });
+          const bool repeats =
+              std::any_of(deep.begin(), deep.end(), [&](size_t i) { return contains(units_[i].reduced, *over); });
           if (repeats) continue;
           for (size_t i : deep) body.push_back(i);
           body.push_back(m);
@@ -356,7 +361,8 @@ class KernelBuilder {
 std::optional<itgraph::Kernel> build_kernel(const Plan& plan, const Group& group, const Tiling& tiling,
                                             const std::set<itgraph::ValueId>& visible) {
   if (group.units.size() == 1 && plan.units[group.units[0]].is_library())
-    return itgraph::Kernel{plan.units[group.units[0]].name, std::get<itgraph::Library>(plan.units[group.units[0]].what)};
+    return itgraph::Kernel{plan.units[group.units[0]].name,
+                           std::get<itgraph::Library>(plan.units[group.units[0]].what)};
   return KernelBuilder(plan, group, tiling, visible).build();
 }
 

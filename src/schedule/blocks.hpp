@@ -15,7 +15,8 @@ struct Tiling {
 };
 
 // nullopt when the group cannot be ordered into loops.
-std::optional<itgraph::Kernel> build_kernel(const Plan& plan, const Group& group, const Tiling& tiling, const std::set<itgraph::ValueId>& visible);
+std::optional<itgraph::Kernel> build_kernel(const Plan& plan, const Group& group, const Tiling& tiling,
+                                            const std::set<itgraph::ValueId>& visible);
 
 // Roles of indices in a product: rows are carried by one operand, columns by the other, batch by both.
 struct Roles {

@@ -40,9 +40,13 @@ bool same(const tile::Node& a, const tile::Node& b) {
           if (l.at[i].affine != m.at[i].affine || l.at[i].dynamic != m.at[i].dynamic) return false;
         return true;
       },
-      [&](const tile::Literal& l) { return std::memcmp(&l.value, &std::get<tile::Literal>(b.what).value, sizeof l.value) == 0; },
+      [&](const tile::Literal& l) {
+        return std::memcmp(&l.value, &std::get<tile::Literal>(b.what).value, sizeof l.value) == 0;
+      },
       [&](const tile::IndexValue& v) { return v.value == std::get<tile::IndexValue>(b.what).value; },
-      [&](const tile::Apply& x) { return x.fn == std::get<tile::Apply>(b.what).fn && x.operands == std::get<tile::Apply>(b.what).operands; },
+      [&](const tile::Apply& x) {
+        return x.fn == std::get<tile::Apply>(b.what).fn && x.operands == std::get<tile::Apply>(b.what).operands;
+      },
       [&](const tile::Cast& c) { return c.operand == std::get<tile::Cast>(b.what).operand; });
 }
 }  // namespace
@@ -107,7 +111,8 @@ NodeId ExpressionBuilder::inside(const Index& index, Expr lo, Expr hi) {
   return test;
 }
 
-std::vector<Index> ExpressionBuilder::reshaped(const std::vector<Index>& index, const graph::Shape& from, const graph::Shape& to) {
+std::vector<Index> ExpressionBuilder::reshaped(const std::vector<Index>& index, const graph::Shape& from,
+                                               const graph::Shape& to) {
   // The position in row-major order, then the coordinates of that position.
   sym::Pool& s = graph_.syms();
   bool dynamic = false;
@@ -124,7 +129,8 @@ std::vector<Index> ExpressionBuilder::reshaped(const std::vector<Index>& index, 
   }
   NodeId position = literal(0, DType::i64);
   auto extent = [&](Expr e) { return add({DType::i64, tile::IndexValue{e}}); };
-  for (size_t i = 0; i < from.size(); ++i) position = apply(Fn::add, {apply(Fn::mul, {position, extent(from[i])}), as_node(index[i])});
+  for (size_t i = 0; i < from.size(); ++i)
+    position = apply(Fn::add, {apply(Fn::mul, {position, extent(from[i])}), as_node(index[i])});
   for (size_t i = to.size(); i-- > 0;) {
     out[i] = {s.constant(0), i == 0 ? position : apply(Fn::mod, {position, extent(to[i])})};
     position = apply(Fn::floordiv, {position, extent(to[i])});
@@ -150,7 +156,8 @@ NodeId ExpressionBuilder::at(graph::ValueId value, const std::vector<Index>& ind
     case Category::leaf:
       if (n.op == Op::literal) return literal(n.attributes.get<double>("value"), dtype);
       if (n.op == Op::extent)
-        return cast(add({DType::i64, tile::IndexValue{n.attributes.get<std::vector<Expr>>("of")[0]}}), compute_type(dtype));
+        return cast(add({DType::i64, tile::IndexValue{n.attributes.get<std::vector<Expr>>("of")[0]}}),
+                    compute_type(dtype));
       {
         const int64_t axis = n.attributes.get<int64_t>("axis");
         const size_t a = static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(index.size()) : axis);
@@ -282,8 +289,10 @@ NodeId ExpressionBuilder::view(const graph::Node& n, int result, const std::vect
         i[a] = plus(i[a], s.mul(begins[k], -1));
         const NodeId test = inside(i[a], s.constant(0), extent);
         const NodeId part = at(n.operands[k], i, both(guard, test));
-        if (!out.valid() || !test.valid()) out = part;
-        else out = apply(Fn::where, {test, part, out});
+        if (!out.valid() || !test.valid())
+          out = part;
+        else
+          out = apply(Fn::where, {test, part, out});
       }
       return out.valid() ? out : literal(0, dtype);
     }
@@ -307,7 +316,8 @@ NodeId ExpressionBuilder::view(const graph::Node& n, int result, const std::vect
         const size_t a = axis_of(axes[k]);
         const Index position = times(i[a], strides[k]), offset = times(index[rank + k], dilations[k]);
         Index sum{s.add(position.affine, offset.affine), position.dynamic};
-        if (offset.dynamic.valid()) sum.dynamic = sum.dynamic.valid() ? apply(Fn::add, {sum.dynamic, offset.dynamic}) : offset.dynamic;
+        if (offset.dynamic.valid())
+          sum.dynamic = sum.dynamic.valid() ? apply(Fn::add, {sum.dynamic, offset.dynamic}) : offset.dynamic;
         i[a] = plus(sum, s.constant(-low[k]));
         test = both(test, inside(i[a], s.constant(0), shape[a]));
       }

@@ -186,7 +186,8 @@ class Grouper {
       for (const itgraph::Target& t : plan_.units[u].compute().results) {
         std::vector<Expr> own;
         for (Expr s : t.axes)
-          if (extent_of(plan_, s) > 1 && std::find(reduced.begin(), reduced.end(), renamed(g, s)) == reduced.end()) own.push_back(renamed(g, s));
+          if (extent_of(plan_, s) > 1 && std::find(reduced.begin(), reduced.end(), renamed(g, s)) == reduced.end())
+            own.push_back(renamed(g, s));
         if (!out) out = own;
         std::erase_if(*out, [&](Expr s) { return std::find(own.begin(), own.end(), s) == own.end(); });
       }
@@ -269,7 +270,8 @@ class Grouper {
       if (!heavy(g) && plan_.units[u].compute().how == Compute::How::map) continue;
       double whole = 1;
       for (Expr s : axes_of(plan_, g, u))
-        if (std::find(cut.begin(), cut.end(), s) == cut.end() && std::find(reduced.begin(), reduced.end(), s) == reduced.end())
+        if (std::find(cut.begin(), cut.end(), s) == cut.end() &&
+            std::find(reduced.begin(), reduced.end(), s) == reduced.end())
           whole *= static_cast<double>(extent_of(plan_, s));
       if (whole > kMostScratch) return g.units.size() == 1;
     }

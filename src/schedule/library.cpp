@@ -51,7 +51,8 @@ struct Rows {
     const BufferId sum = scratch("running", dtype, syms.constant(1));
     {
       NestBuilder nest(syms);
-      const NodeId start = fn == Fn::max ? extreme(nest, -std::numeric_limits<double>::infinity()) : nest.literal(fn == Fn::mul, dtype);
+      const NodeId start =
+          fn == Fn::max ? extreme(nest, -std::numeric_limits<double>::infinity()) : nest.literal(fn == Fn::mul, dtype);
       nest.store(sum, {zero()}, start);
       push(nest);
     }
@@ -81,7 +82,8 @@ struct Rows {
   }
 
   void arg(const std::vector<Expr>& result_at) {
-    const BufferId best = scratch("best", dtype, syms.constant(1)), where = scratch("best_at", DType::i64, syms.constant(1));
+    const BufferId best = scratch("best", dtype, syms.constant(1)),
+                   where = scratch("best_at", DType::i64, syms.constant(1));
     {
       NestBuilder nest(syms);
       nest.store(best, {zero()}, nest.load(source, position(zero()), dtype));
@@ -92,7 +94,8 @@ struct Rows {
       NestBuilder nest(syms);
       nest.make_sequential();
       const Expr i = nest.axis("i", n, syms.as_constant(n).value());
-      const NodeId v = nest.load(source, position(i), dtype), b = nest.load(best, {zero()}, dtype), w = nest.load(where, {zero()}, DType::i64);
+      const NodeId v = nest.load(source, position(i), dtype), b = nest.load(best, {zero()}, dtype),
+                   w = nest.load(where, {zero()}, DType::i64);
       const NodeId better = beats(nest, v, b, l.what == Library::What::argmax, true);
       nest.store(best, {zero()}, nest.apply(Fn::where, {better, v, b}));
       nest.store(where, {zero()}, nest.apply(Fn::where, {better, nest.index(i), w}));
@@ -105,7 +108,8 @@ struct Rows {
 
   void topk(Expr k) {
     const Expr one = syms.constant(1);
-    const BufferId best = scratch("best", dtype, one), where = scratch("best_at", DType::i64, one), found = scratch("found", DType::boolean, one);
+    const BufferId best = scratch("best", dtype, one), where = scratch("best_at", DType::i64, one),
+                   found = scratch("found", DType::boolean, one);
     const BufferId taken = scratch("taken", DType::boolean, syms.max(n, one));
     const int64_t most = syms.as_constant(n).value();
     {
@@ -129,7 +133,8 @@ struct Rows {
       NestBuilder nest(syms);
       nest.make_sequential();
       const Expr i = nest.axis("i", n, most);
-      const NodeId v = nest.load(source, position(i), dtype), b = nest.load(best, {zero()}, dtype), w = nest.load(where, {zero()}, DType::i64);
+      const NodeId v = nest.load(source, position(i), dtype), b = nest.load(best, {zero()}, dtype),
+                   w = nest.load(where, {zero()}, DType::i64);
       const NodeId have = nest.load(found, {zero()}, DType::boolean);
       const NodeId free = nest.apply(Fn::logical_not, {nest.load(taken, {i}, DType::boolean)});
       // NaN is above every number: it comes first among the largest, last among the smallest.

@@ -7,7 +7,8 @@
 
 namespace cleave::schedule {
 
-std::vector<tile::Statement> library_kernel(const itgraph::Library& library, const itgraph::Program& it, tile::Program& out,
+std::vector<tile::Statement> library_kernel(const itgraph::Library& library, const itgraph::Program& it,
+                                            tile::Program& out,
                                             const std::function<tile::BufferId(itgraph::ValueId)>& memory);
 
 }  // namespace cleave::schedule

@@ -16,25 +16,33 @@ using itgraph::Role;
 using sym::Expr;
 
 graph::Graph simplify_reductions(const graph::Graph& g) {
-  return graph::rewrite(g, [&](graph::Builder& b, graph::NodeId id, std::span<const graph::ValueId> x) -> std::optional<std::vector<graph::ValueId>> {
-    const graph::Node& n = g.node(id);
-    if (n.op != Op::mean && n.op != Op::moments) return std::nullopt;
-    const graph::Type t = b.type(x[0]);
-    const auto axes = graph::reduced_axes(n, t.shape.size());
-    const bool keep = n.attributes.get_or("keepdims", false);
-    Expr count = g.syms().constant(1);
-    for (int64_t a : axes) count = g.syms().mul(count, t.shape[static_cast<size_t>(a)]);
-    const DType wide = compute_type(t.dtype);
-    const graph::ValueId input = wide == t.dtype ? x[0] : b.make(Op::cast, {x[0]}, {{"dtype", wide}});
-    auto sum = [&](graph::ValueId v, bool keepdims) { return b.make(Op::sum, {v}, {{"axes", axes}, {"keepdims", keepdims}}); };
-    const graph::ValueId size = b.make(Op::extent, {}, {{"of", std::vector<Expr>{count}}, {"dtype", wide}});
-    auto narrow = [&](graph::ValueId v) { return wide == t.dtype ? v : b.make(Op::cast, {v}, {{"dtype", t.dtype}}); };
-    if (n.op == Op::mean) return {{narrow(b.make(Op::div, {sum(input, keep), size}))}};
-    const graph::ValueId mean = b.make(Op::div, {sum(input, true), size});
-    const graph::ValueId spread = b.make(Op::div, {sum(b.make(Op::square, {b.make(Op::sub, {input, mean})}), keep), size});
-    const graph::ValueId first = keep ? mean : b.make(Op::reshape, {mean}, {{"shape", b.type(spread).shape}});
-    return {{narrow(first), narrow(spread)}};
-  });
+  return graph::rewrite(
+      g,
+      [&](graph::Builder& b, graph::NodeId id,
+          std::span<const graph::ValueId> x) -> std::optional<std::vector<graph::ValueId>> {
+        const graph::Node& n = g.node(id);
+        if (n.op != Op::mean && n.op != Op::moments) return std::nullopt;
+        const graph::Type t = b.type(x[0]);
+        const auto axes = graph::reduced_axes(n, t.shape.size());
+        const bool keep = n.attributes.get_or("keepdims", false);
+        Expr count = g.syms().constant(1);
+        for (int64_t a : axes) count = g.syms().mul(count, t.shape[static_cast<size_t>(a)]);
+        const DType wide = compute_type(t.dtype);
+        const graph::ValueId input = wide == t.dtype ? x[0] : b.make(Op::cast, {x[0]}, {{"dtype", wide}});
+        auto sum = [&](graph::ValueId v, bool keepdims) {
+          return b.make(Op::sum, {v}, {{"axes", axes}, {"keepdims", keepdims}});
+        };
+        const graph::ValueId size = b.make(Op::extent, {}, {{"of", std::vector<Expr>{count}}, {"dtype", wide}});
+        auto narrow = [&](graph::ValueId v) {
+          return wide == t.dtype ? v : b.make(Op::cast, {v}, {{"dtype", t.dtype}});
+        };
+        if (n.op == Op::mean) return {{narrow(b.make(Op::div, {sum(input, keep), size}))}};
+        const graph::ValueId mean = b.make(Op::div, {sum(input, true), size});
+        const graph::ValueId spread =
+            b.make(Op::div, {sum(b.make(Op::square, {b.make(Op::sub, {input, mean})}), keep), size});
+        const graph::ValueId first = keep ? mean : b.make(Op::reshape, {mean}, {{"shape", b.type(spread).shape}});
+        return {{narrow(first), narrow(spread)}};
+      });
 }
 
 int64_t extent_of(const Plan& plan, Expr index) { return plan.it.syms->as_constant(plan.it.extents.at(index)).value(); }
@@ -44,12 +52,43 @@ namespace {
 // Relative cost of one element of a function.
 double weight(Fn fn) {
   switch (fn) {
-    case Fn::add: case Fn::sub: case Fn::mul: case Fn::max: case Fn::min: case Fn::clamp: case Fn::neg: case Fn::abs: case Fn::square:
-    case Fn::relu: case Fn::eq: case Fn::ne: case Fn::lt: case Fn::le: case Fn::gt: case Fn::ge: case Fn::where: case Fn::logical_and:
-    case Fn::logical_or: case Fn::logical_xor: case Fn::logical_not: case Fn::isnan: case Fn::isinf: case Fn::floor: case Fn::ceil:
-    case Fn::round: case Fn::sign: return 1;
-    case Fn::div: case Fn::quot0: case Fn::sqrt: case Fn::rsqrt: case Fn::reciprocal: case Fn::floordiv: case Fn::mod: case Fn::hardsigmoid:
-    case Fn::hardswish: case Fn::leaky_relu: return 4;
+    case Fn::add:
+    case Fn::sub:
+    case Fn::mul:
+    case Fn::max:
+    case Fn::min:
+    case Fn::clamp:
+    case Fn::neg:
+    case Fn::abs:
+    case Fn::square:
+    case Fn::relu:
+    case Fn::eq:
+    case Fn::ne:
+    case Fn::lt:
+    case Fn::le:
+    case Fn::gt:
+    case Fn::ge:
+    case Fn::where:
+    case Fn::logical_and:
+    case Fn::logical_or:
+    case Fn::logical_xor:
+    case Fn::logical_not:
+    case Fn::isnan:
+    case Fn::isinf:
+    case Fn::floor:
+    case Fn::ceil:
+    case Fn::round:
+    case Fn::sign: return 1;
+    case Fn::div:
+    case Fn::quot0:
+    case Fn::sqrt:
+    case Fn::rsqrt:
+    case Fn::reciprocal:
+    case Fn::floordiv:
+    case Fn::mod:
+    case Fn::hardsigmoid:
+    case Fn::hardswish:
+    case Fn::leaky_relu: return 4;
     default: return 10;
   }
 }
@@ -115,7 +154,8 @@ class Planner {
     return out;
   }
 
-  itgraph::ValueId declare(std::string name, DType dtype, Role role, graph::Shape shape, int argument = -1, itgraph::ValueId alias = {}) {
+  itgraph::ValueId declare(std::string name, DType dtype, Role role, graph::Shape shape, int argument = -1,
+                           itgraph::ValueId alias = {}) {
     std::string unique = name.empty() ? "t" : name;
     for (char& c : unique)
       if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
@@ -160,7 +200,8 @@ class Planner {
       while (plan_.it.value(v).alias_of.valid()) v = plan_.it.value(v).alias_of;
       auto it = unit_of_.find(v);
       if (it != unit_of_.end()) operands.insert(it->second);
-      u.constant = u.constant && (it != unit_of_.end() ? plan_.units[it->second].constant : plan_.it.value(v).role == Role::constant);
+      u.constant = u.constant &&
+                   (it != unit_of_.end() ? plan_.units[it->second].constant : plan_.it.value(v).role == Role::constant);
     };
     if (u.is_library()) {
       reads(std::get<itgraph::Library>(u.what).source);
@@ -200,14 +241,16 @@ class Planner {
     if (memory_[v.index]) return;
     const graph::Node& n = g_.producer(v);
     CHECK(is_inline(n), "`{}` was not planned", graph::info(n.op).name);
-    if (!output_of_.count(v) && (n.op == Op::reshape || n.op == Op::squeeze || n.op == Op::unsqueeze) && memory_[n.operands[0].index]) {
+    if (!output_of_.count(v) && (n.op == Op::reshape || n.op == Op::squeeze || n.op == Op::unsqueeze) &&
+        memory_[n.operands[0].index]) {
       const itgraph::ValueId base = *memory_[n.operands[0].index];
       const itgraph::Value& b = plan_.it.value(base);
       const itgraph::ValueId root = b.alias_of.valid() ? b.alias_of : base;
       if (b.role != Role::scalar) {
         const Role role = plan_.it.value(root).role;
         const DType dtype = plan_.it.value(root).dtype;
-        memory_[v.index] = declare(g_.value(v).name.empty() ? plan_.it.value(root).name : g_.value(v).name, dtype, role, g_.type(v).shape, -1, root);
+        memory_[v.index] = declare(g_.value(v).name.empty() ? plan_.it.value(root).name : g_.value(v).name, dtype, role,
+                                   g_.type(v).shape, -1, root);
         return;
       }
     }
@@ -317,7 +360,8 @@ class Planner {
     u.name = plan_.it.value(r).name;
     u.heavy = true;
     u.results = {r};
-    u.what = Compute{reduced.empty() ? Compute::How::map : Compute::How::reduce, Fn::add, reduced, b.take(), {{r, axes, product}}};
+    u.what = Compute{
+        reduced.empty() ? Compute::How::map : Compute::How::reduce, Fn::add, reduced, b.take(), {{r, axes, product}}};
     add_unit(std::move(u), n.results);
   }
 
@@ -341,7 +385,11 @@ class Planner {
     Unit u;
     u.name = plan_.it.value(r).name;
     u.results = {r};
-    u.what = Compute{reduced.empty() ? Compute::How::map : Compute::How::reduce, reduce_fn(n.op), reduced, b.take(), {{r, axes, node}}};
+    u.what = Compute{reduced.empty() ? Compute::How::map : Compute::How::reduce,
+                     reduce_fn(n.op),
+                     reduced,
+                     b.take(),
+                     {{r, axes, node}}};
     add_unit(std::move(u), n.results);
   }
 
@@ -432,7 +480,8 @@ class Planner {
       auto b = builder();
       const auto axes = fresh_axes(g_.type(v).shape);
       const NodeId node = b.at(v, indices(axes));
-      const itgraph::ValueId r = declare(g_.outputs()[i].name, g_.type(v).dtype, Role::output, g_.type(v).shape, static_cast<int>(i));
+      const itgraph::ValueId r =
+          declare(g_.outputs()[i].name, g_.type(v).dtype, Role::output, g_.type(v).shape, static_cast<int>(i));
       Unit u;
       u.name = plan_.it.value(r).name;
       u.results = {r};

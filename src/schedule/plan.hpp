@@ -27,7 +27,7 @@ struct Unit {
 };
 
 struct Plan {
-  itgraph::Program it;  // values and index extents; no kernels yet
+  itgraph::Program it;      // values and index extents; no kernels yet
   std::vector<Unit> units;  // operands first
 };
 

@@ -40,7 +40,8 @@ std::set<itgraph::ValueId> visible(const Plan& plan, const std::vector<Group>& g
   return out;
 }
 
-Result<itgraph::Program> nested(const Plan& plan, const std::vector<Group>& groups, const std::set<itgraph::ValueId>& seen, const Tiling& tiling) {
+Result<itgraph::Program> nested(const Plan& plan, const std::vector<Group>& groups,
+                                const std::set<itgraph::ValueId>& seen, const Tiling& tiling) {
   itgraph::Program it = plan.it;
   for (const Group& g : groups) {
     auto kernel = build_kernel(plan, g, tiling, seen);
@@ -53,16 +54,18 @@ Result<itgraph::Program> nested(const Plan& plan, const std::vector<Group>& grou
 Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Options& options, std::string_view cut) {
   Candidate c;
   c.it = std::move(it);
-  if (Diagnostics bad = itgraph::verify(c.it); !bad.empty()) CHECK(false, "{}\n{}", render(bad, nullptr), itgraph::print(c.it));
+  if (Diagnostics bad = itgraph::verify(c.it); !bad.empty())
+    CHECK(false, "{}\n{}", render(bad, nullptr), itgraph::print(c.it));
   TRY_ASSIGN(c.program, place(c.it, options.machine));
-  if (Diagnostics bad = tile::verify(c.program); !bad.empty()) CHECK(false, "{}\n{}", render(bad, nullptr), tile::print(c.program));
+  if (Diagnostics bad = tile::verify(c.program); !bad.empty())
+    CHECK(false, "{}\n{}", render(bad, nullptr), tile::print(c.program));
   for (const cost::KernelEstimate& e : cost::estimate(c.program, options.machine, options.threads)) {
     if (e.once) continue;
     c.kernels.push_back({e.name, e.flops, e.memory_bytes, e.seconds});
     c.seconds += e.seconds;
   }
-  c.summary = fmt::format("{}: {} kernels, rows {}, columns {}, reduce {}, depth {}", cut, c.kernels.size(), tiling.rows, tiling.columns,
-                          tiling.reduce, tiling.depth);
+  c.summary = fmt::format("{}: {} kernels, rows {}, columns {}, reduce {}, depth {}", cut, c.kernels.size(),
+                          tiling.rows, tiling.columns, tiling.reduce, tiling.depth);
   return c;
 }
 
@@ -77,7 +80,8 @@ std::vector<Tiling> tilings(const Machine&) {
 }
 
 // The best predicted tiling of one cut, and the next ones; programs that come out the same are kept once.
-Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>& groups, const Options& options, std::string_view cut) {
+Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>& groups, const Options& options,
+                                      std::string_view cut) {
   std::vector<Candidate> out;
   std::set<std::string> known;
   Diagnostics errors;
@@ -90,11 +94,14 @@ Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>
     }
     if (!known.insert(itgraph::print(*it)).second) continue;
     auto c = placed(std::move(*it), t, options, cut);
-    if (c) out.push_back(std::move(*c));
-    else errors = c.errors();
+    if (c)
+      out.push_back(std::move(*c));
+    else
+      errors = c.errors();
   }
   if (out.empty()) return errors;
-  std::stable_sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return out;
 }
 
@@ -119,7 +126,8 @@ Result<std::vector<Candidate>> candidates(const graph::Graph& graph, const Optio
     if (fused[i].seconds < kHopeless * best) out.push_back(std::move(fused[i]));
   for (Candidate& c : apart)
     if (out.size() < keep && (out.empty() || c.seconds < kHopeless * best)) out.push_back(std::move(c));
-  std::stable_sort(out.begin(), out.end(), [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return out;
 }
 

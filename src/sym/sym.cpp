@@ -173,7 +173,8 @@ Expr Pool::floordiv(Expr a, Expr b) {
     const Interval range = bounds(r);
     if (range.lo >= 0 && range.hi < *cb) return w;
     if (!whole.empty()) return add(w, floordiv(r, b));
-    // So do terms that are multiples for another reason: floor((s + r) / c) = floor(s / c) + floor(r / c) when c divides s.
+    // So do terms that are multiples for another reason: floor((s + r) / c) = floor(s / c) + floor(r / c) when c
+    // divides s.
     std::vector<Term> divisible, others;
     for (Term& t : terms(a)) (multiple_of(t) % *cb == 0 ? divisible : others).push_back(t);
     if (!divisible.empty() && !others.empty())
@@ -202,8 +203,10 @@ Expr Pool::floordiv(Expr a, Expr b) {
         exact = exact && t.coefficient % tb[0].coefficient == 0;
         for (Expr atom : tb[0].atoms) {
           auto it = std::find(t.atoms.begin(), t.atoms.end(), atom);
-          if (it == t.atoms.end()) exact = false;
-          else t.atoms.erase(it);
+          if (it == t.atoms.end())
+            exact = false;
+          else
+            t.atoms.erase(it);
         }
         t.coefficient /= tb[0].coefficient;
         whole.push_back(std::move(t));
@@ -301,7 +304,8 @@ Interval Pool::bounds(Expr e) const {
       const Interval a = bounds(n.a), b = bounds(n.b);
       if (b.lo <= 0) return {};
       const int64_t c[] = {floor_div(a.lo, b.lo), floor_div(a.lo, b.hi), floor_div(a.hi, b.lo), floor_div(a.hi, b.hi)};
-      return {unbounded(a.lo) ? -kHuge : *std::min_element(c, c + 4), unbounded(a.hi) ? kHuge : *std::max_element(c, c + 4)};
+      return {unbounded(a.lo) ? -kHuge : *std::min_element(c, c + 4),
+              unbounded(a.hi) ? kHuge : *std::max_element(c, c + 4)};
     }
     case Kind::mod: {
       const Interval b = bounds(n.b), a = bounds(n.a);
@@ -450,8 +454,10 @@ std::string Pool::print(Expr e, int level) const {
       for (const Term& t : order) {
         const bool first = out.empty();
         int64_t c = t.coefficient;
-        if (!first) out += c < 0 ? " - " : " + ";
-        else if (c < 0) out += "-";
+        if (!first)
+          out += c < 0 ? " - " : " + ";
+        else if (c < 0)
+          out += "-";
         c = c < 0 ? -c : c;
         std::string product;
         if (c != 1 || t.atoms.empty()) product = fmt::format("{}", c);

@@ -99,12 +99,12 @@ class Pool {
  private:
   struct Node {
     Kind kind;
-    int64_t value = 0;         // constant
-    std::string name;          // symbol
-    Interval range;            // symbol
-    int64_t multiple = 1;      // symbol
-    std::vector<Term> terms;   // polynomial: at least two terms, or one that is not a bare atom
-    Expr a, b;                 // atoms
+    int64_t value = 0;        // constant
+    std::string name;         // symbol
+    Interval range;           // symbol
+    int64_t multiple = 1;     // symbol
+    std::vector<Term> terms;  // polynomial: at least two terms, or one that is not a bare atom
+    Expr a, b;                // atoms
   };
   struct Key {
     Kind kind;

@@ -13,8 +13,8 @@ namespace cleave::sym {
 //   term   := unary { ("*" | "//" | "%") unary }
 //   unary  := "-" unary | integer | name | "(" expr ")" | ("min" | "max") "(" expr "," expr ")"
 //
-// `lookup` gives the symbol of a name, or nullopt (an undefined_name error is recorded). On failure the cursor holds the
-// diagnostic and nullopt is returned.
+// `lookup` gives the symbol of a name, or nullopt (an undefined_name error is recorded). On failure the cursor holds
+// the diagnostic and nullopt is returned.
 std::optional<Expr> parse_expr(TokenCursor& cursor, Pool& pool,
                                const std::function<std::optional<Expr>(const std::string&)>& lookup);
 

@@ -22,10 +22,10 @@ struct Row {
 };
 
 constexpr Row kRows[kDTypes] = {
-    {"f64", 8, DTypeClass::real, DType::f64, 7, 53, 1023},   {"f32", 4, DTypeClass::real, DType::f32, 6, 24, 127},
-    {"f16", 2, DTypeClass::real, DType::f32, 4, 11, 15},     {"bf16", 2, DTypeClass::real, DType::f32, 5, 8, 127},
-    {"i64", 8, DTypeClass::integer, DType::i64, 3, 0, 0},    {"i32", 4, DTypeClass::integer, DType::i32, 2, 0, 0},
-    {"u8", 1, DTypeClass::integer, DType::u8, 1, 0, 0},      {"bool", 1, DTypeClass::boolean, DType::boolean, 0, 0, 0},
+    {"f64", 8, DTypeClass::real, DType::f64, 7, 53, 1023}, {"f32", 4, DTypeClass::real, DType::f32, 6, 24, 127},
+    {"f16", 2, DTypeClass::real, DType::f32, 4, 11, 15},   {"bf16", 2, DTypeClass::real, DType::f32, 5, 8, 127},
+    {"i64", 8, DTypeClass::integer, DType::i64, 3, 0, 0},  {"i32", 4, DTypeClass::integer, DType::i32, 2, 0, 0},
+    {"u8", 1, DTypeClass::integer, DType::u8, 1, 0, 0},    {"bool", 1, DTypeClass::boolean, DType::boolean, 0, 0, 0},
 };
 
 const Row& row(DType d) { return kRows[static_cast<int>(d)]; }
@@ -175,9 +175,18 @@ int64_t real_to_integer(DType to, double v) {
   if (std::isnan(v)) return 0;
   double lo = 0, hi = 0;
   switch (to) {
-    case DType::i64: lo = -0x1p63; hi = 0x1p63; break;
-    case DType::i32: lo = -2147483648.0; hi = 2147483647.0; break;
-    case DType::u8: lo = 0; hi = 255; break;
+    case DType::i64:
+      lo = -0x1p63;
+      hi = 0x1p63;
+      break;
+    case DType::i32:
+      lo = -2147483648.0;
+      hi = 2147483647.0;
+      break;
+    case DType::u8:
+      lo = 0;
+      hi = 255;
+      break;
     default: CHECK(false, "{} is not an integer type", name(to));
   }
   v = std::trunc(v);

@@ -12,8 +12,8 @@ constexpr int kDTypes = 8;
 
 enum class DTypeClass : uint8_t { real, integer, boolean };
 
-const char* name(DType dtype);                          // "f32", ..., "bool"
-std::optional<DType> dtype_from_name(std::string_view); // exact names only
+const char* name(DType dtype);                           // "f32", ..., "bool"
+std::optional<DType> dtype_from_name(std::string_view);  // exact names only
 int64_t byte_size(DType dtype);
 DTypeClass class_of(DType dtype);
 inline bool is_real(DType d) { return class_of(d) == DTypeClass::real; }

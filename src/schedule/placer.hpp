@@ -1,0 +1,168 @@
+// The state and the steps of place(): one Placer turns one itGraph into a tile program. Internal to the room.
+//
+// place.cpp walks the blocks and places plain computes, place_product.cpp makes products register-blocked statements,
+// place_scaled.cpp expands scaled groups.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "schedule/blocks.hpp"
+#include "schedule/nest_builder.hpp"
+#include "schedule/place.hpp"
+#include "schedule/plan.hpp"
+
+namespace cleave::schedule {
+
+using itgraph::Compute;
+using itgraph::Role;
+using sym::Expr;
+using tile::BufferId;
+using tile::Matmul;
+using tile::Nest;
+using tile::NodeId;
+using tile::Place;
+using tile::Statement;
+using tile::TileRef;
+using ItValue = itgraph::ValueId;
+
+inline bool mentions(const sym::Pool& s, const tile::Load& l, Expr symbol) {
+  return std::any_of(l.at.begin(), l.at.end(), [&](const tile::Index& i) { return s.mentions(i.affine, symbol); });
+}
+
+// Where a value made in the task lies: a scratch buffer that covers a tile of each index.
+struct Scratch {
+  BufferId buffer;
+  std::vector<Expr> origin;  // absolute index of its first element, by axis of the value
+  std::vector<int> axis;     // buffer axis of each axis of the value
+};
+
+class Placer {
+ public:
+  Placer(const itgraph::Program& it, const Machine& machine)
+      : it_(it), machine_(machine), syms_(*it.syms), visible_(visible_values(it)) {
+    out_.name = it.name;
+    out_.syms = it.syms;
+  }
+  Result<tile::Program> run();
+
+ private:
+  std::string unique(std::string stem);
+  std::string kernel_name(const std::string& stem);
+  // All arguments are declared, read or not, so that positions are those of the graph.
+  void arguments();
+  // The buffer of a value in memory, declared on first use.
+  BufferId memory(ItValue v);
+  // Whether a kernel reads nothing but constants and what was made of them, and writes no output: then it runs once.
+  bool find_constant(const itgraph::Kernel& k);
+  // How products read inner values, so that their scratch is laid out for it: the index that must come last.
+  void find_uses(const itgraph::Block& b);
+  struct Orientation {
+    const tile::Load* a = nullptr;
+    const tile::Load* b = nullptr;
+    Expr rows, columns, depth;  // rows may be missing (a vector times a matrix), columns too (then no product)
+  };
+  int64_t extent(Expr s) const { return syms_.as_constant(it_.extents.at(s)).value(); }
+  Expr widest(const std::vector<Expr>& list) const;
+  // Which operand gives the columns: that of the result's last index if only one carries it.
+  Orientation orient(const Compute& c, const Product& p) const;
+
+  // scratch
+  BufferId scratch(std::string stem, DType dtype, std::vector<int64_t> shape);
+  // A scratch buffer for a tile of the value; a leading axis of 1 gives every product a row axis.
+  Scratch make_scratch(const std::string& stem, DType dtype, const std::vector<Expr>& axes,
+                       const itgraph::TensorMap& map, Expr last);
+
+  // addresses
+  std::vector<Expr> scratch_at(const Scratch& s, const std::vector<Expr>& absolute);
+  // A value's buffer and the place of an element in it.
+  std::pair<BufferId, std::vector<Expr>> locate(ItValue v, const std::vector<Expr>& absolute);
+  tile::Load placed(const tile::Load& l, const std::unordered_map<Expr, Expr>& by, const std::vector<NodeId>& nodes);
+  // Copies the nodes that `roots` need into a nest, with symbols replaced and values placed.
+  std::vector<NodeId> copy_nodes(NestBuilder& nest, const std::vector<tile::Node>& from, std::vector<NodeId> roots,
+                                 const std::unordered_map<Expr, Expr>& by);
+  // Adds nest axes for the indices (in this order) and returns the substitution absolute = offset + local.
+  void add_axes(NestBuilder& nest, const std::vector<Expr>& indices, const itgraph::TensorMap& map,
+                std::unordered_map<Expr, Expr>& by);
+  static std::vector<Expr> substituted(sym::Pool& syms, const std::vector<Expr>& list,
+                                       const std::unordered_map<Expr, Expr>& by);
+
+  // computes
+  bool in_scratch(ItValue v) const { return !visible_.count(v); }
+  // Accumulation happens where the value lies if that holds the compute type, else in scratch.
+  bool needs_accumulator(ItValue v) const {
+    return !in_scratch(v) && compute_type(it_.value(v).dtype) != it_.value(v).dtype;
+  }
+  Expr wanted_last(ItValue v, const std::vector<Expr>& axes) const;
+  // Reserves the place of a result in this tile, if it is not in memory.
+  void reserve(const itgraph::Target& t, const itgraph::TensorMap& map, Expr last = {});
+  // Writes an accumulator in scratch to the value's place in memory.
+  void flush(const itgraph::Target& t, const itgraph::TensorMap& map, std::vector<Statement>& body);
+  void map_compute(const Compute& c, const itgraph::TensorMap& map, std::vector<Statement>& body);
+  static double identity(Fn fn);
+  void fill(ItValue v, const std::vector<Expr>& axes, Fn fn, const itgraph::TensorMap& map,
+            std::vector<Statement>& body);
+  // Reductions whose loop opens here get their places and their identities before it.
+  void open_reductions(const itgraph::Block& b, const itgraph::TensorMap& map, const std::set<Expr>& opened,
+                       std::vector<Statement>& body);
+  void prepare(const Compute& c, const itgraph::TensorMap& map, std::vector<Statement>& body);
+  Expr product_columns(const Compute& c) const;
+  void reduce_compute(const Compute& c, const itgraph::TensorMap& map, bool looped, std::vector<Statement>& body);
+
+  // products
+  // The buffer axis along which an index runs with step 1, none of the others moving with it.
+  std::optional<int> unit_axis(std::span<const Expr> at, Expr symbol);
+  // Another axis of the buffer than `not_this`, for a tile of one row.
+  static std::optional<int> other_axis(size_t rank, int not_this);
+  struct Operand {
+    BufferId buffer;
+    std::vector<Expr> at;  // in terms of the index symbols
+  };
+  Operand operand(const tile::Load& l);
+  int64_t panel_width(int64_t columns, DType dtype) const;
+  // B as panels of columns, made by a kernel before this one (once if B is constant), shared by all who want the same.
+  std::optional<Operand> packed(const tile::Load& l, const std::vector<Expr>& batch, Expr depth, Expr columns);
+  tile::Kernel pack_kernel(const tile::Load& l, const std::vector<Expr>& axes, BufferId buffer, bool once);
+  // A product as a Matmul statement, with loops around it for the indices that are neither rows, columns nor depth.
+  bool matmul_compute(const Compute& c, const itgraph::TensorMap& map, bool looped, std::vector<Statement>& body);
+  bool emit_product(const Compute& c, const Orientation& o, Operand result, const std::vector<Expr>& axes,
+                    const itgraph::TensorMap& map, Matmul::Init init, BufferId scale, std::vector<Expr> scale_at,
+                    std::vector<Statement>& body);
+  void fill_at(const Operand& place, const std::vector<Expr>& axes, const itgraph::TensorMap& map,
+               std::vector<Statement>& body);
+  std::vector<Expr> index_symbols(const tile::Load& l) const;
+
+  // scaled groups
+  // One step of (m, u_1 .. u_n) over the current tile of the reduced indices: the running maximum, the factor that
+  // rescales what was summed before, the weights exp(score - m), and the sums (algebra.md section 5).
+  bool scaled_compute(const Compute& c, const itgraph::TensorMap& map, bool looped, std::vector<Statement>& body);
+  // u = u * decay + sum of weights * factor.
+  void factored_sum(const Compute& c, size_t i, const std::vector<Expr>& score_axes, const Scratch& weights,
+                    const Scratch& decay, Expr row, const itgraph::TensorMap& map, std::vector<Statement>& body);
+  bool product_factor(const Compute& c, const itgraph::Target& t, const tile::Load& factor,
+                      const std::vector<Expr>& score_axes, const Scratch& weights, const Scratch& decay, Expr row,
+                      const itgraph::TensorMap& map, std::vector<Statement>& body);
+
+  // blocks
+  std::set<Expr> opened_;  // reduce loops around the current block
+  void block(const itgraph::Block& b, itgraph::TensorMap map, std::vector<Statement>& body);
+  const itgraph::Program& it_;
+  const Machine& machine_;
+  sym::Pool& syms_;
+  std::set<ItValue> visible_;
+  tile::Program out_;
+  std::map<ItValue, BufferId> memory_;
+  std::map<ItValue, Scratch> scratch_;
+  std::set<ItValue> constants_;  // values made by kernels that run once
+  std::set<ItValue> made_;       // by the current kernel
+  std::map<ItValue, Expr> last_index_;
+  std::map<std::string, BufferId> packed_;
+  std::vector<tile::Kernel> packing_;
+  std::set<std::string> names_, kernel_names_;
+};
+
+}  // namespace cleave::schedule
