@@ -194,7 +194,7 @@ class Command {
 
     s = verb("show", "Any stage of a program as text; every text is valid input again.",
              "cleave show examples/attention.graph --stage tile", [this] { return show(); });
-    s->add_option("INPUT", a_.input, "a .graph, .onnx, .itg or .tile file, an artefact folder, or -");
+    s->add_option("INPUT", a_.input, "a .graph, .onnx, .itg, .tile or .vec file, an artefact folder, or -");
     takes_pipeline(s);
     std::string stages;
     for (const auto& [name, doc] : driver::show_stages()) stages += (stages.empty() ? "" : "|") + name;
@@ -209,7 +209,7 @@ class Command {
 
     s = verb("run", "Run an artefact, a tile program or a graph once.",
              "cleave run out/attention --inputs q.npy k.npy v.npy --outputs results", [this] { return run_once(); });
-    takes_input(s, "an artefact folder, a .tile, .graph or .onnx file, or -");
+    takes_input(s, "an artefact folder, a .graph, .onnx, .itg or .tile file, or -");
     takes_pipeline(s);
     takes_tolerance(s);
     s->add_option("--inputs", a_.inputs, ".npy files in the order of the inputs (default: seeded random data)")

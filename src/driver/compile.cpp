@@ -54,13 +54,6 @@ std::vector<double> CompiledProgram::kernel_seconds(const tune::Call& call) {
   return best;
 }
 
-std::vector<std::string> CompiledProgram::kernel_names() const {
-  std::vector<std::string> out;
-  for (const lower::Launch& l : built_.lowered().launches)
-    if (!l.once) out.push_back(l.function);
-  return out;
-}
-
 jit::BuildOptions build_options(const Machine& machine) {
   jit::BuildOptions o;
   o.machine = machine;
@@ -76,6 +69,8 @@ Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program& program, s
                                                  const Machine& machine, std::vector<uint8_t> object) {
   auto out = std::make_shared<CompiledProgram>();
   TRY_ASSIGN(out->built_, jit::build(program, build_options(machine), std::move(object)));
+  for (const tile::Kernel& k : program.kernels)
+    if (!k.once) out->kernel_names_.push_back(k.name);
   const lower::Lowered& l = out->built_.lowered();
   if (constants.size() < l.constants.size()) return too_few("constants", l.constants.size(), constants.size());
   std::vector<void*> data;

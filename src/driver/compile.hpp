@@ -18,7 +18,7 @@ class CompiledProgram : public tune::Runnable {
   std::vector<double> kernel_seconds(const tune::Call& call) override;
 
   const jit::Built& built() const { return built_; }
-  std::vector<std::string> kernel_names() const;  // of those that run at each call
+  const std::vector<std::string>& kernel_names() const { return kernel_names_; }  // of those that run at each call
 
  private:
   friend Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program&, std::span<const tune::Array>,
@@ -26,6 +26,7 @@ class CompiledProgram : public tune::Runnable {
   Diagnostics run(const tune::Call& call, const jit::RunOptions& options);
 
   jit::Built built_;
+  std::vector<std::string> kernel_names_;
   std::shared_ptr<const jit::Constants> constants_;
   runtime::Buffer workspace_;
 };

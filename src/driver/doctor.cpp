@@ -23,7 +23,7 @@ Finding self_test() {
   input X: f32[37] argument 0
   output Y: f32[37] argument 0
   kernel double {
-    nest (i: 37) {
+    nest (i < 37) {
       Y[i] = add(X[i], X[i])
     }
   }

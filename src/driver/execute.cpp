@@ -12,6 +12,7 @@
 #include "frontend/file.hpp"
 #include "frontend/npy.hpp"
 #include "runtime/timing.hpp"
+#include "schedule/place.hpp"
 
 namespace cleave::driver {
 
@@ -121,7 +122,12 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
       out.schedule = fmt::format("{} kernels", out.program->kernel_names().size());
       break;
     }
+    case Format::itgraph:
     case Format::tile: {
+      TRY_ASSIGN(const Machine machine, machine_for(request.options));
+      if (in.it) {
+        TRY_ASSIGN(in.tile, schedule::place(*in.it, machine));
+      }
       TRY_ASSIGN(out.inputs, arguments_of(*in.tile, tile::Place::input));
       TRY_ASSIGN(out.constants, arguments_of(*in.tile, tile::Place::constant));
       TRY_ASSIGN(out.outputs, arguments_of(*in.tile, tile::Place::output));
@@ -131,14 +137,12 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
       TRY_ASSIGN(const std::vector<tune::Array> scalars, arguments_of(*in.tile, tile::Place::scalar));
       for (size_t i = 0; i < scalars.size(); ++i) out.scalars.push_back(rng.normal());
       out.random_constants = !out.constants.empty();
-      TRY_ASSIGN(const Machine machine, machine_for(request.options));
       TRY_ASSIGN(out.program, compile(*in.tile, out.constants, machine));
       out.schedule = fmt::format("{} kernels", out.program->kernel_names().size());
       break;
     }
-    case Format::itgraph:
-      return diagnose(Code::not_available,
-                      "running an itGraph as it is (its tile program runs: `cleave show --stage tile`)");
+    case Format::vec:
+      return diagnose(Code::not_available, "running vector IR (it does not say what its arguments are)");
     case Format::graph:
     case Format::onnx: {
       Compilation c;

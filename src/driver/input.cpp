@@ -18,6 +18,7 @@ const char* name(Format format) {
     case Format::onnx: return "onnx";
     case Format::itgraph: return "itgraph";
     case Format::tile: return "tile";
+    case Format::vec: return "vec";
     case Format::artefact: return "artefact";
   }
   return "";
@@ -65,6 +66,7 @@ std::optional<Format> format_of_extension(const std::string& extension) {
   if (extension == ".onnx") return Format::onnx;
   if (extension == ".itg") return Format::itgraph;
   if (extension == ".tile") return Format::tile;
+  if (extension == ".vec") return Format::vec;
   return std::nullopt;
 }
 
@@ -72,6 +74,7 @@ std::optional<Format> format_of_word(const std::string& word) {
   if (word == "graph") return Format::graph;
   if (word == "itgraph") return Format::itgraph;
   if (word == "tile") return Format::tile;
+  if (word == "func") return Format::vec;
   return std::nullopt;
 }
 
@@ -145,6 +148,11 @@ Result<Input> read_input(const std::string& path, SourceText& source) {
     case Format::tile: {
       TRY_ASSIGN(tile::Program p, tile::parse(source));
       in.tile = std::move(p);
+      break;
+    }
+    case Format::vec: {
+      TRY_ASSIGN(vec::Module m, vec::parse(source));
+      in.vec = std::move(m);
       break;
     }
     case Format::onnx:

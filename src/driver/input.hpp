@@ -1,4 +1,4 @@
-// What a file holds: a graph, an ONNX model, an itGraph, a tile program, or an artefact folder.
+// What a file holds: a graph, an ONNX model, an itGraph, a tile program, vector IR, or an artefact folder.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,11 @@
 #include "graph/graph.hpp"
 #include "itgraph/itgraph.hpp"
 #include "tile/tile.hpp"
+#include "vec/vec.hpp"
 
 namespace cleave::driver {
 
-enum class Format { graph, onnx, itgraph, tile, artefact };
+enum class Format { graph, onnx, itgraph, tile, vec, artefact };
 const char* name(Format format);
 
 struct Input {
@@ -21,6 +22,7 @@ struct Input {
   std::optional<graph::Graph> graph;  // graph, onnx
   std::optional<itgraph::Program> it;
   std::optional<tile::Program> tile;
+  std::optional<vec::Module> vec;
   std::string name() const;  // "attention" of examples/attention.graph; the program's own name for standard input
 };
 

@@ -20,10 +20,7 @@ Diagnostics import_input(Compilation& c) {
   c.input = std::move(*in);
   if (!c.input.graph)
     return {diagnose(Code::unknown_format, c.path,
-                     fmt::format("it holds {}, a graph or an ONNX model is needed here",
-                                 c.input.format == Format::artefact ? "an artefact"
-                                 : c.input.format == Format::tile   ? "a tile program"
-                                                                    : "an itGraph"))};
+                     fmt::format("it holds {}, a graph or an ONNX model is needed here", name(c.input.format)))};
   return {};
 }
 

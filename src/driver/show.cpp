@@ -2,6 +2,7 @@
 
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
+#include "schedule/place.hpp"
 
 namespace cleave::driver {
 
@@ -87,15 +88,25 @@ Result<std::string> show(const ShowRequest& r, SourceText& source) {
   switch (in.format) {
     case Format::graph:
     case Format::onnx: return show_graph(r, std::move(in), source);
-    case Format::itgraph:
+    case Format::itgraph: {
       if (r.stage.empty() || r.stage == "itgraph") return itgraph::print(*in.it);
-      break;
+      if (r.stage != "tile" && !is_code(r.stage)) break;
+      TRY_ASSIGN(const Machine machine, machine_for(r.options));
+      TRY_ASSIGN(const tile::Program program, schedule::place(*in.it, machine));
+      if (r.stage == "tile") return tile::print(program);
+      return code_text(program, machine, r.stage);
+    }
     case Format::tile: {
       if (r.stage.empty() || r.stage == "tile") return tile::print(*in.tile);
       if (!is_code(r.stage)) break;
       TRY_ASSIGN(const Machine machine, machine_for(r.options));
       return code_text(*in.tile, machine, r.stage);
     }
+    case Format::vec:
+      if (r.stage.empty() || r.stage == "vec") return vec::print(*in.vec);
+      if (r.stage == "llvm") return jit::llvm_text(*in.vec);
+      if (r.stage == "asm") return jit::asm_text(*in.vec);
+      break;
     case Format::artefact: {
       TRY_ASSIGN(const Artefact a, load_artefact(r.path));
       if (r.stage.empty() || r.stage == "graph") return graph::print(a.input);
