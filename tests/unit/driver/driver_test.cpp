@@ -1,0 +1,109 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "driver/options.hpp"
+#include "driver/pipeline.hpp"
+#include "driver/report.hpp"
+#include "driver/sha256.hpp"
+
+namespace cleave::driver {
+namespace {
+
+TEST(Options, ReadDimensions) {
+  std::map<std::string, DimOption> dims;
+  EXPECT_TRUE(parse_dim("S=128", dims).empty());
+  EXPECT_TRUE(parse_dim("L=1..8192@4096", dims).empty());
+  EXPECT_TRUE(parse_dim("M=0..7", dims).empty());
+  EXPECT_EQ(dims["S"].representative, 128);
+  EXPECT_FALSE(dims["S"].is_range());
+  EXPECT_EQ(dims["L"].lo, 1);
+  EXPECT_EQ(dims["L"].hi, 8192);
+  EXPECT_EQ(dims["L"].representative, 4096);
+  EXPECT_EQ(dims["M"].representative, 7);
+  for (const char* bad :
+       {"", "S", "=4", "T=", "T=x", "T=-1", "T=1..", "T=5..2", "T=1..8@9", "T=1.5", "T=99999999999999999999", "S=4"}) {
+    const Diagnostics d = parse_dim(bad, dims);
+    ASSERT_EQ(d.size(), 1u) << bad;
+    EXPECT_EQ(d[0].code, Code::bad_option);
+  }
+}
+
+TEST(Options, ReadBudgets) {
+  EXPECT_EQ(parse_budget("60s")->seconds, 60);
+  EXPECT_EQ(parse_budget("1.5m")->seconds, 90);
+  EXPECT_EQ(parse_budget("500ms")->seconds, 0.5);
+  EXPECT_EQ(parse_budget("500c")->candidates, 500);
+  EXPECT_TRUE(std::isinf(parse_budget("500c")->seconds));
+  EXPECT_TRUE(std::isinf(parse_budget("none")->seconds));
+  for (const char* bad : {"", "s", "60", "-1s", "1.5c", "infs", "nans", "60 s", "60x"})
+    EXPECT_FALSE(parse_budget(bad).ok()) << bad;
+}
+
+TEST(Sha256, AgreesWithTheStandard) {
+  const auto hash = [](std::string_view text) {
+    return sha256_hex(std::as_bytes(std::span(text.data(), text.size())));
+  };
+  EXPECT_EQ(hash(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(hash("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(hash("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(hash(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(Pipeline, PassesFitTogether) {
+  // What a pass takes is what the one before it gives.
+  const auto passes = pipeline();
+  for (size_t i = 1; i < passes.size(); ++i) EXPECT_STREQ(passes[i].in, passes[i - 1].out) << passes[i].name;
+  EXPECT_EQ(find_pass("schedule"), &passes[4]);
+  EXPECT_EQ(find_pass("nothing"), nullptr);
+}
+
+struct PipelineRun : ::testing::Test {
+  Compilation c;
+  PipelineRun() {
+    c.path = CLEAVE_SOURCE_DIR "/examples/gqa_decode.graph";
+    c.options.dims["L"] = {64, 64, 64};
+    c.options.machine_file = CLEAVE_SOURCE_DIR "/src/machine/targets/amd_zen3.machine";
+  }
+};
+
+TEST_F(PipelineRun, StopsWhereItIsAskedTo) {
+  ASSERT_TRUE(run_passes(c, "expand").empty());
+  EXPECT_TRUE(c.expanded.has_value());
+  EXPECT_TRUE(c.equal.empty());
+  EXPECT_THAT(c.times, ::testing::SizeIs(3));
+}
+
+TEST_F(PipelineRun, LeavesOutTheSearch) {
+  c.options.disabled = {"search"};
+  ASSERT_TRUE(run_passes(c, "schedule").empty());
+  EXPECT_EQ(c.equal.size(), 1u);
+  EXPECT_FALSE(c.proposals.empty());
+  for (const tune::Proposal& p : c.proposals) EXPECT_EQ(p.graph, 0);
+}
+
+TEST_F(PipelineRun, SaysWhichPassFailed) {
+  c.options.dims.clear();
+  const Diagnostics bad = run_passes(c);
+  ASSERT_EQ(bad.size(), 2u);
+  EXPECT_EQ(bad[0].code, Code::unbound_dim);
+  EXPECT_EQ(bad[1].code, Code::pass_failed);
+  EXPECT_EQ(bad[1].parameters, std::vector<std::string>{"bind"});
+}
+
+TEST_F(PipelineRun, ReportsACompleteResult) {
+  c.options.budget = {std::numeric_limits<double>::infinity(), 2};
+  ASSERT_TRUE(run_passes(c).empty());
+  const std::string json = result_json(c);
+  for (const char* key : {"\"schema\": \"cleave.result/1\"", "\"baseline_ms\"", "\"roofline_pct\"", "\"coverage\"",
+                          "\"baseline_max_rel\""})
+    EXPECT_THAT(json, ::testing::HasSubstr(key));
+  EXPECT_THAT(result_text(c), ::testing::HasSubstr("unfused"));
+  EXPECT_GT(kernel_reports(c).size(), 0u);
+  EXPECT_LE(c.outcome->verdict.worst, 1);
+}
+
+}  // namespace
+}  // namespace cleave::driver
