@@ -107,7 +107,7 @@ std::string result_json(const Compilation& c) {
   j["error"] = {{"max_abs", number(o.verdict.max_abs)},
                 {"max_rel", number(o.verdict.max_rel)},
                 {"baseline_max_rel", number(o.unfused.verdict->max_rel)},
-                {"bound", number(o.verdict.bound)},
+                {"bound", o.verdict.unbounded < o.verdict.elements ? number(o.verdict.bound) : Json(nullptr)},
                 {"unbounded", o.verdict.unbounded},
                 {"elements", o.verdict.elements},
                 {"all_elements", o.complete_reference}};
