@@ -33,6 +33,37 @@ Roles roles_of(const sym::Pool& syms, const std::vector<Expr>& axes, const tile:
   return r;
 }
 
+// A contraction's roles, or those of the products with the weights of a scaled group.
+Roles product_roles(const Plan& plan, const Group& group, size_t unit) {
+  const sym::Pool& syms = *plan.it.syms;
+  const Compute& c = plan.units[unit].compute();
+  auto rename = [&](Expr s) {
+    auto it = group.rename.find(s);
+    return it == group.rename.end() ? s : it->second;
+  };
+  Roles r;
+  if (c.how == Compute::How::scaled) {
+    // Rows are the indices of the maximum; columns what a factor adds; an index that a factor carries too is a batch.
+    for (Expr s : c.results[0].axes) {
+      bool shared = false;
+      for (size_t i = 1; i < c.results.size(); ++i)
+        if (const auto* l = std::get_if<tile::Load>(&c.nodes[c.results[i].node.index].what))
+          shared = shared || mentions(syms, *l, s);
+      (shared ? r.batch : r.rows).push_back(s);
+    }
+    for (const itgraph::Target& t : c.results)
+      for (Expr s : t.axes)
+        if (!contains(c.results[0].axes, s)) add_unique(r.columns, s);
+  } else if (const auto product = product_of(c, c.results[0].node)) {
+    r = roles_of(syms, c.results[0].axes, *product->a, *product->b);
+    // The last index of the result is the columns', whichever operand has it.
+    if (!c.results[0].axes.empty() && contains(r.rows, c.results[0].axes.back())) std::swap(r.rows, r.columns);
+  }
+  for (auto* list : {&r.rows, &r.columns, &r.batch})
+    for (Expr& s : *list) s = rename(s);
+  return r;
+}
+
 namespace {
 
 // Elements of tiles that one task of a light kernel handles at least, and most elements that it keeps whole.
@@ -106,7 +137,7 @@ class KernelBuilder {
     for (const Member& m : units_) {
       const Unit& u = plan_.units[m.unit];
       if (!u.heavy) continue;
-      const Roles own = main_roles(m);
+      const Roles own = product_roles(plan_, group_, m.unit);
       for (Expr s : own.columns) add_unique(any_columns, s);
       if (u.work <= most) continue;
       most = u.work;
@@ -132,36 +163,6 @@ class KernelBuilder {
       }
       if (step < extent(s)) parallel_.push_back({s, step});
     }
-  }
-
-  // Roles in the product of a unit: a contraction, or the last factor of a scaled sum.
-  Roles main_roles(const Member& m) const {
-    const Compute& c = plan_.units[m.unit].compute();
-    if (c.how == Compute::How::scaled) {
-      // Rows are the indices of the maximum; columns what a factor adds.
-      Roles r;
-      for (Expr s : c.results[0].axes) r.rows.push_back(rename(s));
-      for (Expr s : m.axes)
-        if (!contains(r.rows, s)) r.columns.push_back(s);
-      // An index that a factor carries too is a batch.
-      for (size_t i = 1; i < c.results.size(); ++i)
-        if (const auto* l = std::get_if<tile::Load>(&c.nodes[c.results[i].node.index].what))
-          for (Expr s : c.results[0].axes)
-            if (mentions(syms(), *l, s)) {
-              std::erase(r.rows, rename(s));
-              add_unique(r.batch, rename(s));
-            }
-      return r;
-    }
-    const auto product = product_of(c, c.results[0].node);
-    if (!product) return {};
-    Roles r = roles_of(syms(), c.results[0].axes, *product->a, *product->b);
-    // The last index of the result is the columns', whichever operand has it.
-    if (!c.results[0].axes.empty() && std::find(r.rows.begin(), r.rows.end(), c.results[0].axes.back()) != r.rows.end())
-      std::swap(r.rows, r.columns);
-    for (auto* list : {&r.rows, &r.columns, &r.batch})
-      for (Expr& s : *list) s = rename(s);
-    return r;
   }
 
   // Enough elements a task, last indices first.
@@ -318,7 +319,7 @@ class KernelBuilder {
         inner.kind = Kind::map;
         inner.loops = {{*over, loops_.at(*over)}};
         for (size_t m : pending) {
-          if (!contains(units_[m].axes, *over)) continue;
+          if (!contains(units_[m].axes, *over) || !units_[m].visible) continue;
           const auto deep = needed(m, done);
           const bool repeats =
               std::any_of(deep.begin(), deep.end(), [&](size_t i) { return contains(units_[i].reduced, *over); });

@@ -24,4 +24,6 @@ struct Roles {
 };
 Roles roles_of(const sym::Pool& syms, const std::vector<sym::Expr>& axes, const tile::Load& a, const tile::Load& b);
 
+Roles product_roles(const Plan& plan, const Group& group, size_t unit);
+
 }  // namespace cleave::schedule

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "schedule/blocks.hpp"
 #include "schedule/plan.hpp"
 
 namespace cleave::schedule {
@@ -16,6 +17,7 @@ namespace {
 
 // Columns of a product computed at once by one task at least; an index of at most kWhole stays whole in every task.
 constexpr int64_t kWhole = 256;
+constexpr int64_t kRows = 64;
 constexpr double kMostRecomputed = 0.1;
 // Groups below this much work may lose parallel indices when they are merged.
 constexpr double kSmallWork = 1 << 15;
@@ -216,20 +218,49 @@ class Grouper {
     return p;
   }
 
-  // Work done again because a unit lacks an index that tasks are cut along.
+  // Work done again because a unit lacks an index that tasks are cut along. Columns of a product are kept whole or cut
+  // in wide pieces, other indices in tiles of some rows.
   double recomputed(const Group& g) const {
     const auto cut = common(g);
+    const bool products = heavy(g);
+    std::vector<Expr> columns;
+    for (size_t u : g.units)
+      if (plan_.units[u].heavy)
+        for (Expr s : product_roles(plan_, g, u).columns) add_unique(columns, s);
     double extra = 0;
     for (size_t u : g.units) {
       const auto own = axes_of(plan_, g, u);
       double factor = 1;
       for (Expr s : cut) {
         if (std::find(own.begin(), own.end(), s) != own.end()) continue;
-        const int64_t n = extent_of(plan_, s);
-        factor *= n <= kWhole ? 1.0 : static_cast<double>((n + kWhole - 1) / kWhole);
+        const bool wide = !products || std::find(columns.begin(), columns.end(), s) != columns.end();
+        const int64_t n = extent_of(plan_, s), tile = wide ? kWhole : kRows;
+        factor *= static_cast<double>((n + tile - 1) / tile);
       }
       extra += plan_.units[u].work * (factor - 1);
     }
+    return extra;
+  }
+
+  // Work done again because a unit is needed in several loops. nullopt: no loops can be found for the group.
+  std::optional<double> repeated(const Group& g) const {
+    std::set<itgraph::ValueId> visible;
+    for (size_t u : g.units)
+      if (leaves_group(g, u)) visible.insert(plan_.units[u].results.begin(), plan_.units[u].results.end());
+    const auto kernel = build_kernel(plan_, g, Tiling{}, visible);
+    if (!kernel) return std::nullopt;
+    std::map<itgraph::ValueId, int> times;
+    std::function<void(const itgraph::Block&)> count = [&](const itgraph::Block& b) {
+      for (const itgraph::Item& i : b.items) {
+        if (const auto* c = std::get_if<Compute>(&i.what))
+          ++times[c->results[0].value];
+        else
+          count(std::get<itgraph::Block>(i.what));
+      }
+    };
+    if (const auto* b = std::get_if<itgraph::Block>(&kernel->what)) count(*b);
+    double extra = 0;
+    for (size_t u : g.units) extra += plan_.units[u].work * std::max(0, times[plan_.units[u].results[0]] - 1);
     return extra;
   }
 
@@ -249,8 +280,9 @@ class Grouper {
       const double least = std::min({parallelism(a), parallelism(b), kEnough});
       if (parallelism(*merged) < least) return false;
     }
-    if (recomputed(*merged) > kMostRecomputed * total) return false;
     if (!fits(*merged)) return false;
+    const auto again = repeated(*merged);
+    if (!again || recomputed(*merged) + (heavy(*merged) ? *again : 0) > kMostRecomputed * total) return false;
     const std::vector<size_t> moved = b.units;
     groups_[producer] = *merged;
     groups_[consumer] = Group{};

@@ -49,7 +49,7 @@ int64_t extent_of(const Plan& plan, Expr index) { return plan.it.syms->as_consta
 
 namespace {
 
-// Relative cost of one element of a function.
+// Vector instructions per vector of a function, roughly; a multiply-add of a product is one.
 double weight(Fn fn) {
   switch (fn) {
     case Fn::add:
@@ -89,7 +89,11 @@ double weight(Fn fn) {
     case Fn::hardsigmoid:
     case Fn::hardswish:
     case Fn::leaky_relu: return 4;
-    default: return 10;
+    case Fn::exp:
+    case Fn::exp2:
+    case Fn::log:
+    case Fn::log2: return 12;
+    default: return 25;
   }
 }
 
@@ -225,7 +229,10 @@ class Planner {
     double per_point = 0;
     for (const tile::Node& n : c.nodes)
       if (const auto* a = std::get_if<tile::Apply>(&n.what)) per_point += weight(a->fn);
-    if (c.how != Compute::How::map) per_point += 1;
+    // The addition of a product is part of its multiply-add.
+    const bool product = c.how == Compute::How::reduce && product_of(c, c.results[0].node);
+    if (c.how != Compute::How::map && !product) per_point += 1;
+    if (c.how == Compute::How::scaled) per_point += 14;  // the weight's exponential and the maximum
     double most = 0;
     for (const itgraph::Target& t : c.results) {
       double points = 1;

@@ -69,6 +69,12 @@ Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Option
   return c;
 }
 
+// The same program over symbols of its own: those of the search are shared by all candidates, and are many.
+void detach(Candidate& c) {
+  const SourceText text{c.program.name, tile::print(c.program)};
+  c.program = tile::parse(text).value();
+}
+
 // Sizes worth trying on this machine.
 std::vector<Tiling> tilings(const Machine&) {
   std::vector<Tiling> out;
@@ -110,6 +116,7 @@ Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>
 Result<Candidate> unfused(const graph::Graph& graph, const Options& options) {
   TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph)));
   TRY_ASSIGN(auto all, ranked(plan, group_units(plan, false), options, "unfused"));
+  detach(all.front());
   return std::move(all.front());
 }
 
@@ -128,6 +135,7 @@ Result<std::vector<Candidate>> candidates(const graph::Graph& graph, const Optio
     if (out.size() < keep && (out.empty() || c.seconds < kHopeless * best)) out.push_back(std::move(c));
   std::stable_sort(out.begin(), out.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
+  for (Candidate& c : out) detach(c);
   return out;
 }
 

@@ -35,17 +35,18 @@ struct Verifier {
     if (s.bounds(at).hi < 0 || s.less(last, b.shape[axis]) == sym::Proof::no)
       bad(fmt::format("`{}`: index {} of axis {} leaves 0..{}", b.name, s.print(at), axis, s.print(b.shape[axis])));
   }
+  BufferId root(BufferId id) const { return p.buffer(id).alias_of.valid() ? root(p.buffer(id).alias_of) : id; }
   void written(BufferId id, bool once) {
     const Buffer& b = p.buffer(id);
     if (b.place == Place::input || b.place == Place::constant || b.place == Place::scalar)
       bad(fmt::format("`{}` is read only", b.name));
     if ((b.place == Place::packed) != once && b.place != Place::scratch)
       bad(fmt::format("`{}` is written by {} kernel", b.name, once ? "a `once`" : "an ordinary"));
-    filled.insert(id);
+    filled.insert(root(id));
   }
   void read(BufferId id, bool once) {
     const Buffer& b = p.buffer(id);
-    if (b.place == Place::packed && !filled.count(id)) bad(fmt::format("`{}` is read before it is packed", b.name));
+    if (b.place == Place::packed && !filled.count(root(id))) bad(fmt::format("`{}` is read before it is packed", b.name));
     if (once && b.place != Place::constant && b.place != Place::packed && b.place != Place::scratch)
       bad(fmt::format("a `once` kernel reads `{}`", b.name));
   }
