@@ -205,6 +205,7 @@ class Command {
     s->add_option("--candidate", a_.candidate, "which candidate, best predicted first");
     s->add_option("--graph", a_.graph, "which equal graph (stabilised)");
     s->add_flag("--unfused", a_.unfused, "the unfused schedule");
+    s->add_option("-o,--output", a_.output, "write the text to a file, and the constants of a graph beside it");
     s->add_flag("--operators", a_.operators, "list the operators of the graph language");
 
     s = verb("run", "Run an artefact, a tile program or a graph once.",
@@ -364,7 +365,8 @@ class Command {
     auto o = options();
     if (!o) return fail(o.errors(), {});
     SourceText source;
-    auto text = driver::show({std::move(*o), a_.input, a_.stage, a_.candidate, a_.graph, a_.unfused}, source);
+    auto text =
+        driver::show({std::move(*o), a_.input, a_.stage, a_.candidate, a_.graph, a_.unfused, a_.output}, source);
     return text ? print(*text) : fail(text.errors(), source);
   }
   int run_once() {

@@ -52,8 +52,8 @@ Result<std::vector<tune::Array>> arguments_of(const tile::Program& p, tile::Plac
     double n = static_cast<double>(byte_size(b.dtype));
     for (sym::Expr e : b.shape) n *= static_cast<double>(p.syms->as_constant(e).value_or(0));
     bytes += n;
-    if (!(bytes <= static_cast<double>(tune::kMaxDataBytes)))
-      return diagnose(Code::data_too_large, static_cast<int64_t>(std::min(bytes, 9e18)), tune::kMaxDataBytes);
+    if (!(bytes <= static_cast<double>(tune::max_data_bytes())))
+      return diagnose(Code::data_too_large, static_cast<int64_t>(std::min(bytes, 9e18)), tune::max_data_bytes());
     const auto at = static_cast<size_t>(b.argument);
     while (at >= out.size()) out.push_back(tune::make_array("", DType::f32, {0}));
     out[at] = array_of(p, id);

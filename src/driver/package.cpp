@@ -4,10 +4,10 @@
 #include "algebra/certificate.hpp"
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
+#include "driver/constants.hpp"
 #include "driver/report.hpp"
 #include "driver/sha256.hpp"
 #include "frontend/file.hpp"
-#include "frontend/npy.hpp"
 
 namespace cleave::driver {
 
@@ -41,30 +41,6 @@ class Writer {
   Diagnostics errors_;
   std::vector<std::pair<std::string, std::string>> hashes_;
 };
-
-// The graph with its stored constants in files beside it; they are written once for all graphs.
-graph::Graph with_constant_files(const graph::Graph& g, Writer* writer) {
-  int next = 0;
-  return graph::rewrite(
-      g,
-      [&](graph::Builder& b, graph::NodeId id,
-          std::span<const graph::ValueId>) -> std::optional<std::vector<graph::ValueId>> {
-        const graph::Node& n = g.node(id);
-        if (n.op != graph::Op::constant) return std::nullopt;
-        auto data = n.attributes.get<graph::ConstantData>("data");
-        const graph::Type& type = g.type(n.results[0]);
-        const int number = next++;
-        if (data.kind == graph::ConstantData::Kind::bytes) {
-          data.path = fmt::format("constants/{}.npy", number);
-          const bool in_file =
-              static_cast<int64_t>(data.bytes->size()) / byte_size(type.dtype) > graph::PrintOptions{}.inline_elements;
-          if (writer && in_file)
-            writer->write("graph/" + data.path, format_npy({type.dtype, g.extents(n.results[0]), *data.bytes}));
-        }
-        return std::vector<graph::ValueId>{
-            b.constant(n.attributes.get<std::string>("name"), type.dtype, type.shape, std::move(data))};
-      });
-}
 
 std::string quoted(const std::string& word) {
   std::string out = "'";
@@ -117,11 +93,14 @@ Diagnostics package_result(Compilation& c) {
   Writer w(partial);
 
   const std::string name = c.input.name();
-  w.write("graph/input.graph", graph::print(with_constant_files(*c.bound, &w)));
+  w.write("graph/input.graph",
+          graph::print(with_constant_files(*c.bound, [&](const std::string& path, const std::vector<std::byte>& bytes) {
+            w.write("graph/" + path, bytes);
+          })));
   const graph::Graph& best =
       o.chosen < 0 ? *c.expanded : c.equal.at(static_cast<size_t>(o.trials[static_cast<size_t>(o.chosen)].graph)).graph;
   // Equal graphs have the leaves of the input graph, so its constants are those that lie there already.
-  w.write("graph/best.graph", graph::print(with_constant_files(best, nullptr)));
+  w.write("graph/best.graph", graph::print(with_constant_files(best)));
   w.write("schedule.itg", itgraph::print(o.candidate.it));
   w.write("kernels/program.tile", tile::print(o.candidate.program));
   w.write("baseline/unfused.tile", tile::print(c.unfused->program));

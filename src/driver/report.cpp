@@ -92,7 +92,8 @@ const char* status(const Compilation& c) {
 namespace {
 
 std::string milliseconds(double seconds) {
-  return seconds >= 1 ? fmt::format("{:.3f} s", seconds) : fmt::format("{:.3f} ms", 1e3 * seconds);
+  if (seconds >= 1) return fmt::format("{:.3f} s", seconds);
+  return seconds >= 1e-4 ? fmt::format("{:.3f} ms", 1e3 * seconds) : fmt::format("{:.3f} us", 1e6 * seconds);
 }
 
 std::string percent(std::optional<double> value) { return value ? fmt::format("{:.0f} %", *value) : "-"; }
@@ -131,14 +132,13 @@ std::string result_text(const Compilation& c) {
                        k.seconds ? milliseconds(*k.seconds) : "-", k.flops ? count(*k.flops) : "-",
                        k.bytes ? count(*k.bytes) : "-", percent(k.roofline_pct),
                        k.bound_by.empty() ? "" : fmt::format(" ({})", k.bound_by));
+  const tune::Verdict& v = o.verdict;
   out += fmt::format(
-      "  error    {:.2e} of the largest magnitude, unfused {:.2e}, derived bound {:.2e} ({} elements{} against "
-      "float64)\n",
-      o.verdict.max_rel, o.unfused.verdict->max_rel, o.verdict.bound, o.verdict.elements,
-      o.complete_reference ? ", all," : "");
-  if (o.verdict.unbounded > 0)
-    out += fmt::format("  note: {} of them have no derived bound and have to agree to three digits\n",
-                       o.verdict.unbounded);
+      "  error    {:.2e} of the largest magnitude, unfused {:.2e}, derived bound {} ({} elements{} against float64)\n",
+      v.max_rel, o.unfused.verdict->max_rel, v.unbounded < v.elements ? fmt::format("{:.2e}", v.bound) : "not known",
+      v.elements, o.complete_reference ? ", all," : "");
+  if (v.unbounded > 0)
+    out += fmt::format("  note: {} of them have no derived bound and have to agree to three digits\n", v.unbounded);
   for (const std::string& n : c.notes) out += fmt::format("  note: {}\n", n);
   if (!c.options.output.empty() && !c.files.empty())
     out += fmt::format("  written: {} ({} files)\n", c.options.output, c.files.size());

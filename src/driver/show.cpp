@@ -1,10 +1,16 @@
 #include "driver/show.hpp"
 
+#include <filesystem>
+
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
+#include "driver/constants.hpp"
+#include "frontend/file.hpp"
 #include "schedule/place.hpp"
 
 namespace cleave::driver {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -20,6 +26,20 @@ Diagnostic no_such_stage(const std::string& stage, Format format) {
                   fmt::format("cannot be made from an input that is {}", name(format)));
 }
 
+// A graph's text refers to its stored constants; with an output they are written.
+Result<std::string> graph_text(const graph::Graph& g, const ShowRequest& r) {
+  if (r.output.empty()) return graph::print(g);
+  const fs::path folder = fs::path(r.output).parent_path();
+  Diagnostics bad;
+  const graph::Graph named = with_constant_files(g, [&](const std::string& path, const std::vector<std::byte>& bytes) {
+    std::error_code error;
+    fs::create_directories((folder / path).parent_path(), error);
+    if (bad.empty()) bad = write_bytes((folder / path).string(), bytes);
+  });
+  if (!bad.empty()) return bad;
+  return graph::print(named);
+}
+
 bool is_code(const std::string& stage) { return stage == "vec" || stage == "llvm" || stage == "asm"; }
 
 Result<std::string> show_graph(const ShowRequest& r, Input in, const SourceText& source) {
@@ -31,9 +51,9 @@ Result<std::string> show_graph(const ShowRequest& r, Input in, const SourceText&
   const bool unbound = c.options.dims.empty() && !c.input.graph->dims().empty();
   if (r.stage.empty() || r.stage == "graph") {
     // Dimensions may stay open here.
-    if (c.options.dims.empty()) return graph::print(*c.input.graph);
+    if (c.options.dims.empty()) return graph_text(*c.input.graph, r);
     if (Diagnostics bad = run_passes(c, "bind", "bind"); !bad.empty()) return bad;
-    return graph::print(*c.bound);
+    return graph_text(*c.bound, r);
   }
   if (r.stage == "stabilised" && (r.graph >= 0 || unbound || r.candidate == 0)) {
     if (unbound) {  // the algebra works on open dimensions
@@ -46,14 +66,14 @@ Result<std::string> show_graph(const ShowRequest& r, Input in, const SourceText&
     if (index >= c.equal.size())
       return diagnose(Code::bad_option, fmt::format("--graph {}", index),
                       fmt::format("there are {} equal graphs", c.equal.size()));
-    return graph::print(c.equal[index].graph);
+    return graph_text(c.equal[index].graph, r);
   }
   if (Diagnostics bad = run_passes(c, "schedule", "bind"); !bad.empty()) return bad;
   if (!r.unfused && (r.candidate < 0 || static_cast<size_t>(r.candidate) >= std::max<size_t>(1, c.proposals.size())))
     return diagnose(Code::bad_option, fmt::format("--candidate {}", r.candidate),
                     fmt::format("there are {} candidates", c.proposals.size()));
   if (r.stage == "stabilised")
-    return graph::print(c.equal.at(static_cast<size_t>(c.proposals.at(static_cast<size_t>(r.candidate)).graph)).graph);
+    return graph_text(c.equal.at(static_cast<size_t>(c.proposals.at(static_cast<size_t>(r.candidate)).graph)).graph, r);
   const schedule::Candidate& s = chosen_candidate(c, r.unfused ? -1 : r.candidate);
   if (r.stage == "itgraph") return itgraph::print(s.it);
   if (r.stage == "tile") return tile::print(s.program);
@@ -72,7 +92,9 @@ std::vector<std::pair<std::string, std::string>> show_stages() {
           {"asm", "assembly for this processor"}};
 }
 
-Result<std::string> show(const ShowRequest& r, SourceText& source) {
+namespace {
+
+Result<std::string> stage_text(const ShowRequest& r, SourceText& source) {
   if (r.stage == "cuda" || r.stage == "tilelang")
     return diagnose(Code::missing_target, fmt::format("the stage `{}`", r.stage));
   if (!r.stage.empty()) {
@@ -109,8 +131,8 @@ Result<std::string> show(const ShowRequest& r, SourceText& source) {
       break;
     case Format::artefact: {
       TRY_ASSIGN(const Artefact a, load_artefact(r.path));
-      if (r.stage.empty() || r.stage == "graph") return graph::print(a.input);
-      if (r.stage == "stabilised") return graph::print(a.best);
+      if (r.stage.empty() || r.stage == "graph") return graph_text(a.input, r);
+      if (r.stage == "stabilised") return graph_text(a.best, r);
       if (r.stage == "itgraph") {
         SourceText text;
         TRY_ASSIGN(const Input it, read_input(r.path + "/schedule.itg", text));
@@ -124,6 +146,15 @@ Result<std::string> show(const ShowRequest& r, SourceText& source) {
     }
   }
   return no_such_stage(r.stage, in.format);
+}
+
+}  // namespace
+
+Result<std::string> show(const ShowRequest& r, SourceText& source) {
+  TRY_ASSIGN(std::string text, stage_text(r, source));
+  if (r.output.empty()) return text;
+  if (Diagnostics bad = write_bytes(r.output, std::as_bytes(std::span(text))); !bad.empty()) return bad;
+  return fmt::format("written: {}\n", r.output);
 }
 
 std::string operators_text() {

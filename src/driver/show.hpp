@@ -15,7 +15,9 @@ struct ShowRequest {
   int candidate = 0;  // of graphs: which candidate, best predicted first
   int graph = -1;     // stabilised: which of the equal graphs; -1: that of the candidate, or the input graph's own
   bool unfused = false;
+  std::string output;  // a file for the text; constants of graphs are written beside it. Empty: nothing is written
 };
+// The text; when it was written to a file, what was written.
 Result<std::string> show(const ShowRequest& request, SourceText& source);
 
 // The stages in order, and one line on each.

@@ -1,5 +1,7 @@
 #include "tune/problem.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -115,9 +117,16 @@ oracle::Tensor tensor_of(const Array& array) {
   return oracle::from_dense(array.dtype, array.extents, array.data.data());
 }
 
+int64_t max_data_bytes() {
+  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  return static_cast<int64_t>(std::clamp(memory / 2, 0x1p26, 0x1p35));
+}
+
 Result<Data> random_data(const Graph& graph, uint64_t seed) {
   double bytes = 0;
-  for (ValueId v : graph.leaves()) {
+  std::vector<ValueId> all = graph.leaves();
+  for (const graph::Output& o : graph.outputs()) all.insert(all.end(), 2, o.value);  // results are held twice
+  for (ValueId v : all) {
     double n = 1;
     for (sym::Expr e : graph.type(v).shape) {
       const auto extent = graph.syms().as_constant(e);
@@ -129,8 +138,8 @@ Result<Data> random_data(const Graph& graph, uint64_t seed) {
     }
     bytes += n * static_cast<double>(byte_size(graph.type(v).dtype));
   }
-  if (bytes > static_cast<double>(kMaxDataBytes))
-    return diagnose(Code::data_too_large, static_cast<int64_t>(std::min(bytes, 9e18)), kMaxDataBytes);
+  if (bytes > static_cast<double>(max_data_bytes()))
+    return diagnose(Code::data_too_large, static_cast<int64_t>(std::min(bytes, 9e18)), max_data_bytes());
 
   Data out;
   const auto meaning = meanings(graph);

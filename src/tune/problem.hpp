@@ -34,8 +34,8 @@ struct Array {
 Array make_array(std::string name, DType dtype, std::vector<int64_t> extents);  // zeros
 oracle::Tensor tensor_of(const Array& array);
 
-// Limits on what is allocated for data: 32 GiB together.
-constexpr int64_t kMaxDataBytes = int64_t{1} << 35;
+// What all data together may take: half of this machine's memory, 32 GiB at most.
+int64_t max_data_bytes();
 
 struct Problem {
   graph::Graph graph;  // expanded, constant shapes

@@ -133,6 +133,15 @@ class Pipeline(CliTest):
                 text = self.ok("show", path, "--stage", stage, *dims)
                 self.assertEqual(self.ok("show", "-", stdin=text), text, f"{example} {stage}")
 
+    def test_an_imported_model_is_written_as_a_graph(self):
+        if not (ROOT / "examples/gpt2_block.weights").exists():
+            self.skipTest("make weights writes what this needs")
+        model = ROOT / "examples/gpt2_block.onnx"
+        self.ok("show", model, "-o", "block/block.graph")
+        self.assertGreater(len(list((self.folder / "block/constants").iterdir())), 4)
+        outputs = [[o["sha256"] for o in self.json("run", path, "--unfused")["outputs"]] for path in (model, "block/block.graph")]
+        self.assertEqual(outputs[0], outputs[1])
+
     def test_search_and_schedule(self):
         s = self.json("search", self.tiny, "--dim", "S=8")
         self.assertEqual(s["schema"], "cleave.search/1")
