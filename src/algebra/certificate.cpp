@@ -9,7 +9,6 @@ Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchO
   TRY_ASSIGN(const SearchResult result, search(graph, options));
   if (which >= result.graphs.size()) return diagnose(Code::no_such_graph, result.graphs.size(), which);
   const Found& found = result.graphs[which];
-  const graph::PrintOptions whole{int64_t{1} << 40};
   nlohmann::ordered_json j;
   j["schema"] = "cleave.certificate/1";
   j["graph"] = graph.name();
@@ -22,14 +21,14 @@ Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchO
   j["policies"] = {{"rounding", options.rounding_free ? "free" : "kept"},
                    {"overflow", "equal where the safe form of the input graph is finite"},
                    {"empty_rows", "as the input graph says (quot0: 0)"}};
-  j["input"] = print(graph, whole);
+  j["input"] = open_text(graph);
   j["steps"] = nlohmann::json::array();
   for (const Derived& d : found.derivation) {
     nlohmann::ordered_json step{{"rule", d.rule}, {"value", d.value}, {"before", d.before}, {"after", d.after}};
     if (!d.graph.empty()) step["graph"] = d.graph;
     j["steps"].push_back(std::move(step));
   }
-  j["result"] = print(found.graph, whole);
+  j["result"] = open_text(found.graph);
   return j.dump(1) + "\n";
 }
 

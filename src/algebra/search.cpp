@@ -219,7 +219,7 @@ Result<SearchResult> search(const Graph& graph, const SearchOptions& options) {
         found.derivation.push_back(swap.text);
         if (swap.roots.empty()) continue;
         for (size_t r = 0; r < swap.roots.size(); ++r) plain[i][r].term = swap.roots[r];
-        found.derivation.back().graph = print(emit(program, plain), {int64_t{1} << 40});
+        found.derivation.back().graph = open_text(emit(program, plain));
       }
     }
     found.graph = emit(program, roots);
@@ -229,6 +229,27 @@ Result<SearchResult> search(const Graph& graph, const SearchOptions& options) {
   }
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
+}
+
+// Stored constants become inputs: the search never looks at their values, so what holds for these holds for any, and a
+// certificate stays small.
+constexpr int64_t kInlineElements = 64;
+std::string open_text(const graph::Graph& g) {
+  const graph::Graph open = graph::rewrite(
+      g,
+      [&](graph::Builder& b, graph::NodeId id,
+          std::span<const graph::ValueId>) -> std::optional<std::vector<graph::ValueId>> {
+        const graph::Node& n = g.node(id);
+        if (n.op != graph::Op::constant) return std::nullopt;
+        const auto& data = n.attributes.get<graph::ConstantData>("data");
+        const DType dtype = n.attributes.get<DType>("dtype");
+        const bool stored = data.kind == graph::ConstantData::Kind::bytes &&
+                            static_cast<int64_t>(data.bytes->size()) > kInlineElements * byte_size(dtype);
+        if (!stored) return std::nullopt;
+        return std::vector<graph::ValueId>{
+            b.input(n.attributes.get<std::string>("name"), dtype, n.attributes.get<std::vector<sym::Expr>>("shape"))};
+      });
+  return print(open, {kInlineElements});
 }
 
 }  // namespace cleave::algebra

@@ -48,6 +48,9 @@ struct SearchResult {
 // `graph` has no composites (graph::expand). The returned graphs have its leaves and outputs.
 Result<SearchResult> search(const graph::Graph& graph, const SearchOptions& options = {});
 
+// The text of a graph with its stored constants as inputs.
+std::string open_text(const graph::Graph& graph);
+
 // A line about a graph: its operators with counts.
 std::string summarise(const graph::Graph& graph);
 

@@ -97,7 +97,11 @@ struct Counter {
           },
           [&](const Cast&) { cycles += 1; });
     for (const Write& s : n.stores) {
-      cycles += s.accumulate ? 1 : 0.5;
+      // A store that the innermost axis moves by more than one element goes lane by lane.
+      bool unit = true;
+      for (size_t a = 0; a + 1 < s.at.size(); ++a)
+        if (inner.valid() && p.syms->mentions(s.at[a], inner)) unit = false;
+      cycles += !unit ? 1.5 * m.f32_lanes() : s.accumulate ? 1 : 0.5;
       if (s.accumulate) e.flops += points;
       traffic(s.buffer, points);
     }

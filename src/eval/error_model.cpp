@@ -231,7 +231,8 @@ double bound_of(Fn fn, std::span<const double> x, std::span<const double> e, dou
     case Fn::silu:
     case Fn::gelu_erf:
     case Fn::gelu_tanh:
-    case Fn::mish: return settle(1.2 * e[0] + (std::isfinite(x[0]) ? std::fabs(x[0]) * p.tiny : 0));  // the gate may be flushed
+    case Fn::mish:
+      return settle(1.2 * e[0] + (std::isfinite(x[0]) ? std::fabs(x[0]) * p.tiny : 0));  // the gate may be flushed
     case Fn::hardswish: return settle(1.5 * e[0]);
     case Fn::elu:
     case Fn::leaky_relu: return settle(corner_spread(fn, x, e, value, true));

@@ -1,10 +1,10 @@
 #include "graph/graph.hpp"
 
 #include <algorithm>
-#include <set>
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <set>
 
 #include "base/match.hpp"
 #include "base/rng.hpp"
@@ -65,7 +65,9 @@ Shape Builder::shape(std::span<const int64_t> extents) {
   for (int64_t e : extents) s.push_back(syms().constant(e));
   return s;
 }
-Shape Builder::shape(std::initializer_list<int64_t> extents) { return shape(std::span(extents.begin(), extents.size())); }
+Shape Builder::shape(std::initializer_list<int64_t> extents) {
+  return shape(std::span(extents.begin(), extents.size()));
+}
 
 size_t Builder::hash(Op op, std::span<const ValueId> operands, const Attributes& attributes) {
   size_t h = static_cast<size_t>(op) * 0x9e3779b97f4a7c15ULL;
@@ -112,7 +114,8 @@ Result<std::vector<ValueId>> Builder::insert(Op op, std::vector<ValueId> operand
     if (std::max<int64_t>(elements, exact.value_or(0)) > kMaxElements)
       return diagnose(Code::extent_too_large, info(op).name, elements, kMaxElements);
     if (t.shape.size() > kMaxRank)
-      return diagnose(Code::bad_shape, info(op).name, fmt::format("the result would have {} axes, more than {}", t.shape.size(), kMaxRank));
+      return diagnose(Code::bad_shape, info(op).name,
+                      fmt::format("the result would have {} axes, more than {}", t.shape.size(), kMaxRank));
   }
   weight_ += weight;
   const NodeId id = graph_.nodes_.add({op, std::move(operands), std::move(attributes), {}});
@@ -137,20 +140,24 @@ ValueId Builder::input(std::string_view name, DType dtype, Shape shape) {
   return leaf(Op::input, {{"name", std::string(name)}, {"dtype", dtype}, {"shape", std::move(shape)}});
 }
 ValueId Builder::constant(std::string_view name, DType dtype, Shape shape, ConstantData data) {
-  return leaf(Op::constant, {{"name", std::string(name)}, {"dtype", dtype}, {"shape", std::move(shape)}, {"data", std::move(data)}});
+  return leaf(Op::constant,
+              {{"name", std::string(name)}, {"dtype", dtype}, {"shape", std::move(shape)}, {"data", std::move(data)}});
 }
 ValueId Builder::scalar(std::string_view name, DType dtype) {
   return leaf(Op::scalar, {{"name", std::string(name)}, {"dtype", dtype}});
 }
-ValueId Builder::literal(double value, DType dtype) { return make(Op::literal, {}, {{"value", value}, {"dtype", dtype}}); }
+ValueId Builder::literal(double value, DType dtype) {
+  return make(Op::literal, {}, {{"value", value}, {"dtype", dtype}});
+}
 
 Result<std::vector<ValueId>> Builder::add(Op op, std::vector<ValueId> operands, Attributes attributes) {
   const OpInfo& o = info(op);
   if (static_cast<int>(operands.size()) < o.min_operands ||
       (o.max_operands >= 0 && static_cast<int>(operands.size()) > o.max_operands)) {
     const std::string wanted = o.max_operands < 0 ? fmt::format("at least {}", o.min_operands)
-                               : o.min_operands == o.max_operands ? fmt::format("{}", o.min_operands)
-                                                                  : fmt::format("{} to {}", o.min_operands, o.max_operands);
+                               : o.min_operands == o.max_operands
+                                   ? fmt::format("{}", o.min_operands)
+                                   : fmt::format("{} to {}", o.min_operands, o.max_operands);
     return diagnose(Code::wrong_arity, o.name, wanted, operands.size());
   }
   for (const auto& [name, value] : attributes.items()) {
@@ -158,7 +165,8 @@ Result<std::vector<ValueId>> Builder::add(Op op, std::vector<ValueId> operands, 
     if (!a) return diagnose(Code::unknown_attribute, o.name, name);
     static_assert(std::variant_size_v<Attribute> == 8);
     constexpr size_t kIndex[] = {0, 1, 2, 3, 4, 5, 6, 7};
-    if (value.index() != kIndex[static_cast<size_t>(a->type)]) return diagnose(Code::bad_attribute, o.name, name, "has the wrong type");
+    if (value.index() != kIndex[static_cast<size_t>(a->type)])
+      return diagnose(Code::bad_attribute, o.name, name, "has the wrong type");
   }
   for (const AttributeInfo& a : o.attributes)
     if (a.required && !attributes.has(a.name)) return diagnose(Code::missing_attribute, o.name, a.name);
@@ -172,14 +180,18 @@ Result<std::vector<ValueId>> Builder::add(Op op, std::vector<ValueId> operands, 
       std::optional<DType>& slot = graph_.producer(operands[i]).op == Op::literal ? weak : common;
       slot = slot ? promote(*slot, d) : d;
     }
-    if (!common) common = weak;
-    else if (weak && class_of(*weak) == DTypeClass::real && class_of(*common) != DTypeClass::real) common = DType::f32;
-    else if (weak && class_of(*common) == DTypeClass::boolean) common = promote(*common, *weak);
+    if (!common)
+      common = weak;
+    else if (weak && class_of(*weak) == DTypeClass::real && class_of(*common) != DTypeClass::real)
+      common = DType::f32;
+    else if (weak && class_of(*common) == DTypeClass::boolean)
+      common = promote(*common, *weak);
     if (common && o.category == Category::elementwise) {
       const FnRule rule = info(scalar_fn(op)).rule;
       if ((rule == FnRule::real || rule == FnRule::real_test) && !is_real(*common)) common = DType::f32;
       if (rule == FnRule::logic) common = DType::boolean;
-      if (rule == FnRule::arith && *common == DType::boolean && op != Op::max && op != Op::min && op != Op::mul) common = DType::i64;
+      if (rule == FnRule::arith && *common == DType::boolean && op != Op::max && op != Op::min && op != Op::mul)
+        common = DType::i64;
     }
     for (size_t i = 0; i < operands.size(); ++i) {
       const DType wanted = i < first ? DType::boolean : *common;
@@ -281,8 +293,9 @@ Graph rewrite(const Graph& graph, const Replace& replace) {
                               n.attributes.get<std::vector<sym::Expr>>("shape"))}};
           break;
         case Op::constant:
-          results = {{b.constant(n.attributes.get<std::string>("name"), n.attributes.get<DType>("dtype"),
-                                 n.attributes.get<std::vector<sym::Expr>>("shape"), n.attributes.get<ConstantData>("data"))}};
+          results = {
+              {b.constant(n.attributes.get<std::string>("name"), n.attributes.get<DType>("dtype"),
+                          n.attributes.get<std::vector<sym::Expr>>("shape"), n.attributes.get<ConstantData>("data"))}};
           break;
         case Op::scalar:
           results = {{b.scalar(n.attributes.get<std::string>("name"), n.attributes.get<DType>("dtype"))}};
@@ -339,9 +352,7 @@ Result<Graph> bind(const Graph& graph, const std::map<std::string, int64_t>& dim
         results = {b.constant(attributes.get<std::string>("name"), attributes.get<DType>("dtype"),
                               attributes.get<std::vector<sym::Expr>>("shape"), attributes.get<ConstantData>("data"))};
         break;
-      case Op::scalar:
-        results = {b.scalar(attributes.get<std::string>("name"), attributes.get<DType>("dtype"))};
-        break;
+      case Op::scalar: results = {b.scalar(attributes.get<std::string>("name"), attributes.get<DType>("dtype"))}; break;
       default: {
         TRY_ASSIGN(results, b.add(n.op, operands, attributes));
       }
@@ -408,8 +419,10 @@ std::vector<std::byte> materialise(const ConstantData& data, DType dtype, int64_
     if (data.kind == ConstantData::Kind::normal) v += data.scale * rng.normal();
     if (data.kind == ConstantData::Kind::uniform) v += data.scale * rng.uniform();
     std::byte* at = out.data() + i * width;
-    if (is_real(dtype)) store_real(dtype, at, v);
-    else store_integer(dtype, at, real_to_integer(dtype == DType::boolean ? DType::boolean : DType::i64, v));
+    if (is_real(dtype))
+      store_real(dtype, at, v);
+    else
+      store_integer(dtype, at, real_to_integer(dtype == DType::boolean ? DType::boolean : DType::i64, v));
   }
   return out;
 }
@@ -422,7 +435,8 @@ std::vector<int64_t> normalise_axes(std::span<const int64_t> axes, size_t rank) 
 }
 
 std::vector<int64_t> reduced_axes(const Node& node, size_t rank) {
-  if (const Attribute* a = node.attributes.find("axes")) return normalise_axes(std::get<std::vector<int64_t>>(*a), rank);
+  if (const Attribute* a = node.attributes.find("axes"))
+    return normalise_axes(std::get<std::vector<int64_t>>(*a), rank);
   std::vector<int64_t> all(rank);
   std::iota(all.begin(), all.end(), 0);
   return all;

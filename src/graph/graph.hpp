@@ -1,8 +1,8 @@
 // The tensor graph: an acyclic program over whole tensors with symbolic extents.
 //
-// A Graph is immutable; a Builder makes it and checks every node as it is added (types are inferred by graph/infer.cpp).
-// Equal nodes are one node (hash-consing), so common subexpressions are shared from the start. Nodes are stored in a
-// topological order: operands always precede their users.
+// A Graph is immutable; a Builder makes it and checks every node as it is added (types are inferred by
+// graph/infer.cpp). Equal nodes are one node (hash-consing), so common subexpressions are shared from the start. Nodes
+// are stored in a topological order: operands always precede their users.
 #pragma once
 
 #include <functional>

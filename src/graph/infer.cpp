@@ -85,8 +85,8 @@ struct Inference {
       if (!elements) return shape_error("a constant needs constant extents");
       if (data.kind == ConstantData::Kind::bytes &&
           (!data.bytes || static_cast<int64_t>(data.bytes->size()) != *elements * byte_size(t.dtype)))
-        return attribute_error("data", fmt::format("has {} bytes, {} needs {}", data.bytes ? data.bytes->size() : 0, show(t),
-                                                   *elements * byte_size(t.dtype)));
+        return attribute_error("data", fmt::format("has {} bytes, {} needs {}", data.bytes ? data.bytes->size() : 0,
+                                                   show(t), *elements * byte_size(t.dtype)));
     }
     return Types{t};
   }
@@ -102,7 +102,9 @@ struct Inference {
         sym::Expr& o = out[skip + i];
         const sym::Expr e = t.shape[i];
         if (is_one(e) || e == o) continue;
-        if (!is_one(o)) return shape_error(fmt::format("{} and {} do not broadcast (axis {} of the result)", show(o), show(e), skip + i));
+        if (!is_one(o))
+          return shape_error(
+              fmt::format("{} and {} do not broadcast (axis {} of the result)", show(o), show(e), skip + i));
         o = e;
       }
     }
@@ -138,8 +140,10 @@ struct Inference {
   Result<Types> contract() {
     TRY_ASSIGN(const ContractSpec spec, parse_contract_spec(attributes.get<std::string>("spec")));
     if (spec.operands.size() != in.size())
-      return attribute_error("spec", fmt::format("describes {} operands, {} were given", spec.operands.size(), in.size()));
-    if (in[0].dtype != in[1].dtype) return dtype_error(fmt::format("operands of {} and {}", name(in[0].dtype), name(in[1].dtype)));
+      return attribute_error("spec",
+                             fmt::format("describes {} operands, {} were given", spec.operands.size(), in.size()));
+    if (in[0].dtype != in[1].dtype)
+      return dtype_error(fmt::format("operands of {} and {}", name(in[0].dtype), name(in[1].dtype)));
     if (in[0].dtype == DType::boolean) return dtype_error("bool has no arithmetic");
     TRY_ASSIGN(auto extents, index_extents({spec.operands[0], spec.operands[1]}, in));
     Shape shape;
@@ -148,17 +152,20 @@ struct Inference {
   }
 
   // The extent of every named index; an operand's axis of extent 1 broadcasts.
-  Result<std::map<std::string, sym::Expr>> index_extents(const std::vector<IndexNames>& names, std::span<const Type> types) {
+  Result<std::map<std::string, sym::Expr>> index_extents(const std::vector<IndexNames>& names,
+                                                         std::span<const Type> types) {
     std::map<std::string, sym::Expr> extents;
     for (size_t i = 0; i < names.size(); ++i) {
       if (names[i].size() != types[i].shape.size())
-        return shape_error(fmt::format("operand {} has {} axes, its spec `{}` names {}", i, types[i].shape.size(), join(names[i]), names[i].size()));
+        return shape_error(fmt::format("operand {} has {} axes, its spec `{}` names {}", i, types[i].shape.size(),
+                                       join(names[i]), names[i].size()));
       for (size_t a = 0; a < names[i].size(); ++a) {
         const sym::Expr e = types[i].shape[a];
         auto [it, fresh] = extents.emplace(names[i][a], e);
         if (fresh || it->second == e || is_one(e)) continue;
         if (!is_one(it->second))
-          return shape_error(fmt::format("the index `{}` is {} in one operand and {} in another", names[i][a], show(it->second), show(e)));
+          return shape_error(fmt::format("the index `{}` is {} in one operand and {} in another", names[i][a],
+                                         show(it->second), show(e)));
         it->second = e;
       }
     }
@@ -180,8 +187,10 @@ struct Inference {
     Shape shape;
     for (size_t i = 0; i < rank; ++i) {
       const bool reduced = std::binary_search(which.begin(), which.end(), static_cast<int64_t>(i));
-      if (!reduced) shape.push_back(in[0].shape[i]);
-      else if (keep) shape.push_back(syms.constant(1));
+      if (!reduced)
+        shape.push_back(in[0].shape[i]);
+      else if (keep)
+        shape.push_back(syms.constant(1));
       if (reduced && (op.op == Op::amax || op.op == Op::amin) && !is_real(d) && syms.is(in[0].shape[i], 0))
         return shape_error("an integer extremum over an empty axis has no value");
     }
@@ -202,13 +211,15 @@ struct Inference {
         const Shape& s = attributes.get<std::vector<sym::Expr>>("shape");
         if (auto bad = check_extents(s)) return *bad;
         if (syms.product(s) != syms.product(x.shape))
-          return shape_error(fmt::format("{} elements cannot become {}", show(syms.product(x.shape)), show(syms.product(s))));
+          return shape_error(
+              fmt::format("{} elements cannot become {}", show(syms.product(x.shape)), show(syms.product(s))));
         return one(s);
       }
       case Op::transpose: {
         const auto& perm = attributes.get<std::vector<int64_t>>("perm");
         std::vector<bool> seen(rank);
-        if (perm.size() != rank) return attribute_error("perm", fmt::format("has {} entries for {} axes", perm.size(), rank));
+        if (perm.size() != rank)
+          return attribute_error("perm", fmt::format("has {} entries for {} axes", perm.size(), rank));
         Shape s;
         for (int64_t p : perm) {
           if (p < 0 || p >= static_cast<int64_t>(rank) || seen[p]) return attribute_error("perm", "is no permutation");
@@ -222,7 +233,8 @@ struct Inference {
         if (s.size() < rank) return shape_error("a broadcast cannot drop axes");
         for (size_t i = 0; i < rank; ++i) {
           const sym::Expr from = x.shape[i], to = s[s.size() - rank + i];
-          if (!is_one(from) && from != to) return shape_error(fmt::format("the extent {} cannot become {}", show(from), show(to)));
+          if (!is_one(from) && from != to)
+            return shape_error(fmt::format("the extent {} cannot become {}", show(from), show(to)));
         }
         return one(s);
       }
@@ -230,8 +242,10 @@ struct Inference {
         TRY_ASSIGN(const auto which, axes("axes", rank));
         Shape s;
         for (size_t i = 0; i < rank; ++i) {
-          if (!std::binary_search(which.begin(), which.end(), static_cast<int64_t>(i))) s.push_back(x.shape[i]);
-          else if (!is_one(x.shape[i])) return shape_error(fmt::format("axis {} has extent {}, not 1", i, show(x.shape[i])));
+          if (!std::binary_search(which.begin(), which.end(), static_cast<int64_t>(i)))
+            s.push_back(x.shape[i]);
+          else if (!is_one(x.shape[i]))
+            return shape_error(fmt::format("axis {} has extent {}, not 1", i, show(x.shape[i])));
         }
         return one(s);
       }
@@ -242,17 +256,20 @@ struct Inference {
         Shape s;
         size_t next = 0;
         for (size_t i = 0; i < rank + added; ++i)
-          s.push_back(std::binary_search(which.begin(), which.end(), static_cast<int64_t>(i)) ? syms.constant(1) : x.shape[next++]);
+          s.push_back(std::binary_search(which.begin(), which.end(), static_cast<int64_t>(i)) ? syms.constant(1)
+                                                                                              : x.shape[next++]);
         return one(s);
       }
       case Op::slice: return slice();
       case Op::pad: {
         const auto& low = attributes.get<std::vector<int64_t>>("low");
         const auto& high = attributes.get<std::vector<int64_t>>("high");
-        if (low.size() != rank || high.size() != rank) return attribute_error("low", "and `high` need one entry an axis");
+        if (low.size() != rank || high.size() != rank)
+          return attribute_error("low", "and `high` need one entry an axis");
         Shape s;
         for (size_t i = 0; i < rank; ++i) {
-          if (std::abs(low[i]) > kMaxElements || std::abs(high[i]) > kMaxElements) return attribute_error("low", "is too large");
+          if (std::abs(low[i]) > kMaxElements || std::abs(high[i]) > kMaxElements)
+            return attribute_error("low", "is too large");
           s.push_back(syms.add(x.shape[i], low[i] + high[i]));
         }
         return one(s);
@@ -264,8 +281,10 @@ struct Inference {
           if (in[i].shape.size() != rank) return shape_error("the operands differ in rank");
           if (in[i].dtype != x.dtype) return dtype_error("the operands differ in dtype");
           for (size_t k = 0; k < rank; ++k) {
-            if (static_cast<int64_t>(k) == a) s[k] = syms.add(s[k], in[i].shape[k]);
-            else if (in[i].shape[k] != s[k]) return shape_error(fmt::format("axis {} is {} and {}", k, show(s[k]), show(in[i].shape[k])));
+            if (static_cast<int64_t>(k) == a)
+              s[k] = syms.add(s[k], in[i].shape[k]);
+            else if (in[i].shape[k] != s[k])
+              return shape_error(fmt::format("axis {} is {} and {}", k, show(s[k]), show(in[i].shape[k])));
           }
         }
         return one(s);
@@ -283,7 +302,8 @@ struct Inference {
           if (auto bad = check_extents(s)) return *bad;
           out.push_back({x.dtype, std::move(s)});
         }
-        if (sum != x.shape[a]) return attribute_error("sizes", fmt::format("sum to {}, the axis has {}", show(sum), show(x.shape[a])));
+        if (sum != x.shape[a])
+          return attribute_error("sizes", fmt::format("sum to {}, the axis has {}", show(sum), show(x.shape[a])));
         return out;
       }
       case Op::flip: {
@@ -317,7 +337,8 @@ struct Inference {
       const sym::Expr low = syms.constant(up ? 0 : -1), high = up ? n : syms.sub(n, syms.constant(1));
       for (sym::Expr e : {starts[i], stops[i]})
         if (syms.less(e, low) == sym::Proof::yes || syms.less(high, e) == sym::Proof::yes)
-          return shape_error(fmt::format("the bound {} is outside {}..{} of axis {}", show(e), show(low), show(high), a));
+          return shape_error(
+              fmt::format("the bound {} is outside {}..{} of axis {}", show(e), show(low), show(high), a));
       const sym::Expr span = up ? syms.sub(stops[i], starts[i]) : syms.sub(starts[i], stops[i]);
       const sym::Expr count = syms.ceildiv(span, syms.constant(up ? step : -step));
       s[a] = syms.max(count, syms.constant(0));
@@ -342,12 +363,13 @@ struct Inference {
     for (size_t i = 0; i < n; ++i) {
       const size_t a = static_cast<size_t>(which[i] < 0 ? which[i] + static_cast<int64_t>(x.shape.size()) : which[i]);
       constexpr int64_t kMost = int64_t{1} << 31;
-      if (sizes[i] < 1 || strides[i] < 1 || dilations[i] < 1 || low[i] < 0 || high[i] < 0 || sizes[i] > kMost || strides[i] > kMost ||
-          dilations[i] > kMost || low[i] > kMost || high[i] > kMost)
+      if (sizes[i] < 1 || strides[i] < 1 || dilations[i] < 1 || low[i] < 0 || high[i] < 0 || sizes[i] > kMost ||
+          strides[i] > kMost || dilations[i] > kMost || low[i] > kMost || high[i] > kMost)
         return attribute_error("sizes", "and the other attributes must be positive and below 2^31 (padding may be 0)");
       const int64_t reach = dilations[i] * (sizes[i] - 1) + 1;
       const sym::Expr span = syms.add(x.shape[a], low[i] + high[i] - reach);
-      if (syms.bounds(span).hi < 0) return shape_error(fmt::format("the window of {} is larger than the padded axis {}", reach, a));
+      if (syms.bounds(span).hi < 0)
+        return shape_error(fmt::format("the window of {} is larger than the padded axis {}", reach, a));
       const sym::Expr stride = syms.constant(strides[i]);
       sym::Expr count = syms.add(ceil ? syms.ceildiv(span, stride) : syms.floordiv(span, stride), 1);
       if (ceil) {
@@ -388,8 +410,10 @@ struct Inference {
       return Types{{in[0].dtype, s}, {DType::i64, s}};
     }
     if (syms.is(s[a], 0)) return shape_error("an empty axis has no extremum");
-    if (attributes.get_or("keepdims", false)) s[a] = syms.constant(1);
-    else s.erase(s.begin() + a);
+    if (attributes.get_or("keepdims", false))
+      s[a] = syms.constant(1);
+    else
+      s.erase(s.begin() + a);
     return Types{{DType::i64, s}};
   }
 
@@ -405,7 +429,9 @@ struct Inference {
     for (size_t i = 0; i < in.size(); ++i) {
       const bool integers = (op.op == Op::ragged || op.op == Op::ragged_pack || op.op == Op::paged) && i > 0;
       const bool mask = op.op == Op::sdpa && i == 3;
-      if (integers ? !is_integer(in[i].dtype) : mask ? is_integer(in[i].dtype) : op.op != Op::ragged && op.op != Op::paged && op.op != Op::ragged_pack && !is_real(in[i].dtype))
+      if (integers ? !is_integer(in[i].dtype)
+          : mask   ? is_integer(in[i].dtype)
+                   : op.op != Op::ragged && op.op != Op::paged && op.op != Op::ragged_pack && !is_real(in[i].dtype))
         return dtype_error(fmt::format("operand {} cannot be {}", i, name(in[i].dtype)));
     }
     switch (op.op) {
@@ -419,8 +445,10 @@ struct Inference {
         TRY_ASSIGN(const auto which, axes("axes", rank));
         Shape s;
         for (size_t i = 0; i < rank; ++i) {
-          if (!std::binary_search(which.begin(), which.end(), static_cast<int64_t>(i))) s.push_back(x.shape[i]);
-          else if (attributes.get_or("keepdims", false)) s.push_back(syms.constant(1));
+          if (!std::binary_search(which.begin(), which.end(), static_cast<int64_t>(i)))
+            s.push_back(x.shape[i]);
+          else if (attributes.get_or("keepdims", false))
+            s.push_back(syms.constant(1));
         }
         return Types{{x.dtype, std::move(s)}};
       }
@@ -454,7 +482,8 @@ struct Inference {
       case Op::ragged_pack: {
         // padded [b, max, ...], indptr [b + 1] -> [rows, ...]
         if (rank < 2 || in[1].shape.size() != 1) return shape_error("needs data [b, max, ...] and indptr [b + 1]");
-        if (syms.add(x.shape[0], 1) != in[1].shape[0]) return shape_error("indptr needs one entry more than there are requests");
+        if (syms.add(x.shape[0], 1) != in[1].shape[0])
+          return shape_error("indptr needs one entry more than there are requests");
         const auto& rows = attributes.get<std::vector<sym::Expr>>("rows");
         if (rows.size() != 1) return attribute_error("rows", "takes one extent");
         if (auto bad = check_inner({rows[0], x.shape[0]}, 2)) return *bad;
@@ -467,7 +496,8 @@ struct Inference {
         // cache [slots, ...], indptr [b + 1], indices [pages], lengths [b] -> [b, max, ...]
         if (rank < 1 || in[1].shape.size() != 1 || in[2].shape.size() != 1 || in[3].shape.size() != 1)
           return shape_error("needs cache [slots, ...], indptr [b + 1], indices [pages], lengths [b]");
-        if (syms.add(in[3].shape[0], 1) != in[1].shape[0]) return shape_error("indptr needs one entry more than lengths");
+        if (syms.add(in[3].shape[0], 1) != in[1].shape[0])
+          return shape_error("indptr needs one entry more than lengths");
         if (attributes.get<int64_t>("page") < 1) return attribute_error("page", "is not positive");
         const auto& max = attributes.get<std::vector<sym::Expr>>("max");
         if (max.size() != 1) return attribute_error("max", "takes one extent");
@@ -492,14 +522,18 @@ struct Inference {
   Result<Types> sdpa() {
     if (auto bad = check_policy()) return *bad;
     const std::string causal = attributes.get_or("causal", std::string("none"));
-    if (causal != "none" && causal != "start" && causal != "end") return attribute_error("causal", "is \"none\", \"start\" or \"end\"");
+    if (causal != "none" && causal != "start" && causal != "end")
+      return attribute_error("causal", "is \"none\", \"start\" or \"end\"");
     const size_t rank = in[0].shape.size();
     if (rank < 2 || in[1].shape.size() != rank || in[2].shape.size() != rank)
       return shape_error("query, key and value need the same rank, at least 2");
     const Shape &q = in[0].shape, &k = in[1].shape, &v = in[2].shape;
-    if (in[0].dtype != in[1].dtype || in[0].dtype != in[2].dtype) return dtype_error("query, key and value differ in dtype");
-    if (q[rank - 1] != k[rank - 1]) return shape_error(fmt::format("query width {} and key width {}", show(q[rank - 1]), show(k[rank - 1])));
-    if (k[rank - 2] != v[rank - 2]) return shape_error(fmt::format("{} keys and {} values", show(k[rank - 2]), show(v[rank - 2])));
+    if (in[0].dtype != in[1].dtype || in[0].dtype != in[2].dtype)
+      return dtype_error("query, key and value differ in dtype");
+    if (q[rank - 1] != k[rank - 1])
+      return shape_error(fmt::format("query width {} and key width {}", show(q[rank - 1]), show(k[rank - 1])));
+    if (k[rank - 2] != v[rank - 2])
+      return shape_error(fmt::format("{} keys and {} values", show(k[rank - 2]), show(v[rank - 2])));
     for (size_t i = 0; i + 2 < rank; ++i) {
       if (k[i] != v[i]) return shape_error("key and value differ in a batch axis");
       if (q[i] == k[i]) continue;
@@ -525,7 +559,8 @@ struct Inference {
 
   Result<Types> dialect() {
     if (op.op == Op::unscale) {
-      if (!is_real(in[0].dtype) || in[0].dtype != in[1].dtype) return dtype_error("needs two operands of one real dtype");
+      if (!is_real(in[0].dtype) || in[0].dtype != in[1].dtype)
+        return dtype_error("needs two operands of one real dtype");
       TRY_ASSIGN(Shape s, broadcast_shape(in));
       return Types{{in[0].dtype, std::move(s)}};
     }
@@ -533,7 +568,8 @@ struct Inference {
     std::vector<IndexNames> names = {spec.scores};
     for (const auto& s : spec.sums)
       if (s.has_factor) names.push_back(s.factor);
-    if (names.size() != in.size()) return attribute_error("spec", fmt::format("describes {} operands, {} were given", names.size(), in.size()));
+    if (names.size() != in.size())
+      return attribute_error("spec", fmt::format("describes {} operands, {} were given", names.size(), in.size()));
     for (const Type& t : in)
       if (!is_real(t.dtype)) return dtype_error("needs real dtypes");
     TRY_ASSIGN(const auto extents, index_extents(names, in));

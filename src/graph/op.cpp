@@ -13,8 +13,9 @@ AttributeType attribute_type(std::string_view text) {
     std::string_view name;
     AttributeType type;
   };
-  constexpr Row kRows[] = {{"int", AttributeType::integer}, {"real", AttributeType::real}, {"bool", AttributeType::boolean},
-                           {"text", AttributeType::text},   {"dtype", AttributeType::dtype}, {"ints", AttributeType::ints},
+  constexpr Row kRows[] = {{"int", AttributeType::integer},     {"real", AttributeType::real},
+                           {"bool", AttributeType::boolean},    {"text", AttributeType::text},
+                           {"dtype", AttributeType::dtype},     {"ints", AttributeType::ints},
                            {"extents", AttributeType::extents}, {"data", AttributeType::data}};
   for (const Row& r : kRows)
     if (r.name == text) return r.type;
@@ -79,9 +80,12 @@ Fn scalar_fn(Op op) {
 Op op_of(Fn fn) { return static_cast<Op>(static_cast<int>(fn) + kFirstFn); }
 
 void Attributes::set(std::string_view name, Attribute value) {
-  auto it = std::lower_bound(items_.begin(), items_.end(), name, [](const auto& a, std::string_view n) { return a.first < n; });
-  if (it != items_.end() && it->first == name) it->second = std::move(value);
-  else items_.insert(it, {std::string(name), std::move(value)});
+  auto it = std::lower_bound(items_.begin(), items_.end(), name,
+                             [](const auto& a, std::string_view n) { return a.first < n; });
+  if (it != items_.end() && it->first == name)
+    it->second = std::move(value);
+  else
+    items_.insert(it, {std::string(name), std::move(value)});
 }
 
 const Attribute* Attributes::find(std::string_view name) const {

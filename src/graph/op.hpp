@@ -23,7 +23,19 @@ enum class Op : uint8_t {
 #undef OP
 };
 
-enum class Category : uint8_t { leaf, elementwise, cast, contract, reduce, view, gather, scan, select, composite, dialect };
+enum class Category : uint8_t {
+  leaf,
+  elementwise,
+  cast,
+  contract,
+  reduce,
+  view,
+  gather,
+  scan,
+  select,
+  composite,
+  dialect
+};
 
 enum class AttributeType : uint8_t { integer, real, boolean, text, dtype, ints, extents, data };
 
@@ -60,7 +72,7 @@ struct ConstantData {
   double scale = 1;   // normal: the deviation; uniform: the width
   uint64_t seed = 0;  // normal, uniform: Rng(seed), elements in row-major order, rounded to the dtype
   std::shared_ptr<const std::vector<std::byte>> bytes;
-  std::string path;   // where the bytes came from or are to be written, relative; may be empty
+  std::string path;  // where the bytes came from or are to be written, relative; may be empty
 
   bool operator==(const ConstantData&) const = default;
 };

@@ -94,11 +94,13 @@ struct Parser {
     }
     if (builder.syms().find_symbol(*name)) return cursor->fail(diagnose_at(t.range, Code::duplicate_name, *name));
     if (lo < 0 || hi < lo || hi > kMaxElements)
-      return cursor->fail(diagnose_at(t.range, Code::bad_shape, *name, fmt::format("{}..{} is no range of extents", lo, hi)));
+      return cursor->fail(
+          diagnose_at(t.range, Code::bad_shape, *name, fmt::format("{}..{} is no range of extents", lo, hi)));
     builder.dim(*name, lo, hi);
   }
 
-  // data := "splat" "(" NUM ")" | ("normal" | "uniform") "(" key "=" NUM {...} ")" | "file" "(" STRING ")" | list of NUM
+  // data := "splat" "(" NUM ")" | ("normal" | "uniform") "(" key "=" NUM {...} ")" | "file" "(" STRING ")" | list of
+  // NUM
   std::optional<ConstantData> data(const Type& type) {
     ConstantData d;
     if (cursor->accept("splat")) {
@@ -151,7 +153,8 @@ struct Parser {
       const auto path = cursor->expect_string("a path");
       if (!path || !cursor->expect(")")) return std::nullopt;
       if (!load) {
-        cursor->fail(diagnose_at(t.range, Code::bad_attribute, "const", "data", "is in a file, and none can be read here"));
+        cursor->fail(
+            diagnose_at(t.range, Code::bad_attribute, "const", "data", "is in a file, and none can be read here"));
         return std::nullopt;
       }
       auto bytes = load(*path, type.dtype, shape);
@@ -210,8 +213,10 @@ struct Parser {
     }
     if (values.count(*name)) return cursor->fail(diagnose_at(at.range, Code::duplicate_name, *name));
     Attributes attributes{{"name", own}, {"dtype", t->dtype}};
-    if (op != Op::scalar) attributes.set("shape", t->shape);
-    else if (!t->shape.empty()) return cursor->fail(diagnose_at(at.range, Code::bad_shape, "scalar", "a run-time scalar has no axes"));
+    if (op != Op::scalar)
+      attributes.set("shape", t->shape);
+    else if (!t->shape.empty())
+      return cursor->fail(diagnose_at(at.range, Code::bad_shape, "scalar", "a run-time scalar has no axes"));
     if (op == Op::constant) {
       if (!cursor->expect("=")) return;
       auto d = data(*t);
@@ -224,9 +229,10 @@ struct Parser {
     const auto elements = builder.syms().bounds(builder.syms().product(t->shape));
     if (elements.lo > kMaxElements || t->shape.size() > kMaxRank)
       return cursor->fail(diagnose_at(at.range, Code::extent_too_large, *name, elements.lo, kMaxElements));
-    const ValueId v = op == Op::input    ? builder.input(own, t->dtype, t->shape)
-                      : op == Op::scalar ? builder.scalar(own, t->dtype)
-                                         : builder.constant(own, t->dtype, t->shape, attributes.get<ConstantData>("data"));
+    const ValueId v = op == Op::input ? builder.input(own, t->dtype, t->shape)
+                      : op == Op::scalar
+                          ? builder.scalar(own, t->dtype)
+                          : builder.constant(own, t->dtype, t->shape, attributes.get<ConstantData>("data"));
     if (define(at, *name, v)) poisoned.erase(*name);
   }
 
@@ -272,7 +278,8 @@ struct Parser {
   // operand := NAME | NUM | call     (a bare number is a literal: f32 when written with a point, else i64)
   std::optional<ValueId> operand() {
     const Token t = cursor->peek();
-    if (t.kind == TokenKind::integer || t.kind == TokenKind::real || t.text == "-" || t.text == "inf" || t.text == "nan") {
+    if (t.kind == TokenKind::integer || t.kind == TokenKind::real || t.text == "-" || t.text == "inf" ||
+        t.text == "nan") {
       const bool real = t.kind == TokenKind::real || cursor->peek(1).kind == TokenKind::real || t.text == "inf" ||
                         t.text == "nan" || cursor->peek(1).text == "inf";
       const auto v = cursor->expect_number("a number");
@@ -368,7 +375,8 @@ struct Parser {
       results = {*v};
     }
     if (results.size() != names.size())
-      return cursor->fail(diagnose_at(names[0].range, Code::wrong_arity, "this assignment", fmt::format("{} names", results.size()), names.size()));
+      return cursor->fail(diagnose_at(names[0].range, Code::wrong_arity, "this assignment",
+                                      fmt::format("{} names", results.size()), names.size()));
     for (size_t i = 0; i < names.size(); ++i)
       if (!define(names[i], std::string(names[i].text), results[i])) return;
     for (const Token& n : names) poisoned.erase(std::string(n.text));
@@ -377,7 +385,8 @@ struct Parser {
   // output := "output" (NAME | STRING) [ "=" operand ]
   void output() {
     const Token t = cursor->peek();
-    const auto name = t.kind == TokenKind::string ? cursor->expect_string("a name") : cursor->expect_identifier("the name of an output");
+    const auto name = t.kind == TokenKind::string ? cursor->expect_string("a name")
+                                                  : cursor->expect_identifier("the name of an output");
     if (!name) return;
     std::optional<ValueId> v;
     if (cursor->accept("=")) {
@@ -393,12 +402,18 @@ struct Parser {
   }
 
   void statement() {
-    if (cursor->accept("dim")) dim();
-    else if (cursor->accept("input")) leaf(Op::input);
-    else if (cursor->accept("const")) leaf(Op::constant);
-    else if (cursor->accept("scalar")) leaf(Op::scalar);
-    else if (cursor->accept("output")) output();
-    else assignment();
+    if (cursor->accept("dim"))
+      dim();
+    else if (cursor->accept("input"))
+      leaf(Op::input);
+    else if (cursor->accept("const"))
+      leaf(Op::constant);
+    else if (cursor->accept("scalar"))
+      leaf(Op::scalar);
+    else if (cursor->accept("output"))
+      output();
+    else
+      assignment();
   }
 
   // An undefined name whose definition already failed is no news.
@@ -414,8 +429,10 @@ struct Parser {
       cursor = &head;
       std::string name;
       if (head.expect("graph")) {
-        if (head.peek().kind == TokenKind::string) name = *head.expect_string("a name");
-        else if (auto n = head.expect_identifier("the name of the graph")) name = *n;
+        if (head.peek().kind == TokenKind::string)
+          name = *head.expect_string("a name");
+        else if (auto n = head.expect_identifier("the name of the graph"))
+          name = *n;
         head.expect("{");
       }
       if (head.failed()) return head.errors();
@@ -438,8 +455,8 @@ struct Parser {
         if (t.text == ")" || t.text == "]") --depth;
       };
       bracket(tokens[at]);
-      while (stop < tokens.size() && tokens[stop].kind != TokenKind::end && (depth > 0 || !tokens[stop].after_newline) &&
-             !(depth <= 0 && tokens[stop].text == "}")) {
+      while (stop < tokens.size() && tokens[stop].kind != TokenKind::end &&
+             (depth > 0 || !tokens[stop].after_newline) && !(depth <= 0 && tokens[stop].text == "}")) {
         bracket(tokens[stop]);
         ++stop;
       }
@@ -459,7 +476,8 @@ struct Parser {
     if (errors.empty() && !closed)
       errors.push_back(diagnose_at(tokens.back().range, Code::unexpected_token, "end of text", "`}`"));
     if (errors.empty() && tokens[at].kind != TokenKind::end)
-      errors.push_back(diagnose_at(tokens[at].range, Code::unexpected_token, fmt::format("`{}`", tokens[at].text.substr(0, 40)), "end of text"));
+      errors.push_back(diagnose_at(tokens[at].range, Code::unexpected_token,
+                                   fmt::format("`{}`", tokens[at].text.substr(0, 40)), "end of text"));
     if (!errors.empty()) return errors;
     return builder.finish();
   }

@@ -14,20 +14,23 @@ std::string quote(const std::string& text) {
   std::string out = "\"";
   for (char c : text) {
     if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n') out += "\\n";
-    else out += c;
+    if (c == '\n')
+      out += "\\n";
+    else
+      out += c;
   }
   return out + "\"";
 }
 
 // A word that can be a name: no keyword of the language, which a parser would take for one.
 bool is_identifier(const std::string& s) {
-  static constexpr std::string_view kKeywords[] = {"graph", "dim",  "input", "const", "scalar", "output", "in", "as",
-                                                   "inf",   "nan",  "true",  "false", "file",   "normal", "uniform",
-                                                   "full",  "splat"};
+  static constexpr std::string_view kKeywords[] = {"graph", "dim",    "input",   "const", "scalar", "output",
+                                                   "in",    "as",     "inf",     "nan",   "true",   "false",
+                                                   "file",  "normal", "uniform", "full",  "splat"};
   if (std::find(std::begin(kKeywords), std::end(kKeywords), s) != std::end(kKeywords)) return false;
   if (s.empty() || !(std::isalpha(static_cast<unsigned char>(s[0])) || s[0] == '_')) return false;
-  return std::all_of(s.begin(), s.end(), [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
+  return std::all_of(s.begin(), s.end(),
+                     [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; });
 }
 
 struct Printer {
@@ -75,18 +78,22 @@ struct Printer {
       case ConstantData::Kind::splat: return fmt::format("splat({})", print_number(data.value));
       case ConstantData::Kind::normal:
       case ConstantData::Kind::uniform:
-        return fmt::format("{}(seed={}, {}={}, scale={})", data.kind == ConstantData::Kind::normal ? "normal" : "uniform", data.seed,
-                           data.kind == ConstantData::Kind::normal ? "mean" : "low", print_number(data.value), print_number(data.scale));
+        return fmt::format("{}(seed={}, {}={}, scale={})",
+                           data.kind == ConstantData::Kind::normal ? "normal" : "uniform", data.seed,
+                           data.kind == ConstantData::Kind::normal ? "mean" : "low", print_number(data.value),
+                           print_number(data.scale));
       case ConstantData::Kind::bytes: break;
     }
     const int64_t width = byte_size(type.dtype);
     const int64_t elements = static_cast<int64_t>(data.bytes->size()) / width;
-    if (elements > options.inline_elements) return fmt::format("file({})", quote(data.path.empty() ? own_name + ".npy" : data.path));
+    if (elements > options.inline_elements)
+      return fmt::format("file({})", quote(data.path.empty() ? own_name + ".npy" : data.path));
     std::string out = "[";
     for (int64_t i = 0; i < elements; ++i) {
       const std::byte* at = data.bytes->data() + i * width;
       out += i ? ", " : "";
-      out += is_real(type.dtype) ? print_number(load_real(type.dtype, at)) : fmt::format("{}", load_integer(type.dtype, at));
+      out += is_real(type.dtype) ? print_number(load_real(type.dtype, at))
+                                 : fmt::format("{}", load_integer(type.dtype, at));
     }
     return out + "]";
   }

@@ -29,15 +29,20 @@ std::optional<IndexNames> names_of(std::string_view text) {
     current.clear();
   };
   for (char c : text) {
-    if (c == ' ' || c == '\t') flush();
-    else if (std::isalnum(static_cast<unsigned char>(c)) || c == '_') current += c;
-    else return std::nullopt;
+    if (c == ' ' || c == '\t')
+      flush();
+    else if (std::isalnum(static_cast<unsigned char>(c)) || c == '_')
+      current += c;
+    else
+      return std::nullopt;
   }
   flush();
   return out;
 }
 
-bool distinct(const IndexNames& names) { return std::set<std::string>(names.begin(), names.end()).size() == names.size(); }
+bool distinct(const IndexNames& names) {
+  return std::set<std::string>(names.begin(), names.end()).size() == names.size();
+}
 
 bool contains(const IndexNames& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -107,7 +112,8 @@ Result<ScaledReduceSpec> parse_scaled_reduce_spec(std::string_view text) {
     }
     // A sum reduces what the maximum reduces and nothing else.
     for (const auto& n : spec.maximum)
-      if (!contains(sum.result, n)) return bad_spec("scaled_reduce", fmt::format("drops the index `{}` of the maximum", n));
+      if (!contains(sum.result, n))
+        return bad_spec("scaled_reduce", fmt::format("drops the index `{}` of the maximum", n));
     for (const auto& n : sum.factor)
       if (!contains(sum.result, n) && !contains(reduced, n))
         return bad_spec("scaled_reduce", fmt::format("drops the index `{}` of a factor", n));
@@ -125,7 +131,8 @@ std::string print(const ContractSpec& spec) {
 
 std::string print(const ScaledReduceSpec& spec) {
   std::string out = fmt::format("{} -> {}", join(spec.scores), join(spec.maximum));
-  for (const auto& s : spec.sums) out += fmt::format(" | {}{}-> {}", join(s.factor), s.has_factor ? " " : "", join(s.result));
+  for (const auto& s : spec.sums)
+    out += fmt::format(" | {}{}-> {}", join(s.factor), s.has_factor ? " " : "", join(s.result));
   return out;
 }
 

@@ -1,7 +1,8 @@
 // Index specifications of contractions, in named indices separated by spaces.
 //
 //   contract       "b s d, b l d -> b s l"
-//   scaled_reduce  "b s l -> b s | b l d -> b s d | -> b s": the scores and the running maximum's indices, then for each
+//   scaled_reduce  "b s l -> b s | b l d -> b s d | -> b s": the scores and the running maximum's indices, then for
+//   each
 //                  sum the indices of its factor (none: the factor is 1) and of its result.
 #pragma once
 

@@ -255,7 +255,8 @@ class FunctionEmitter {
   V reduce(Fn fn, V v, Type t) {
     // The order of and / or does not matter: one test of a mask register.
     if (t.elem == Elem::boolean && t.lanes > 1 && (fn == Fn::logical_and || fn == Fn::logical_or))
-      return intrinsic(fn == Fn::logical_and ? Intrinsic::vector_reduce_and : Intrinsic::vector_reduce_or, {v->getType()}, {v});
+      return intrinsic(fn == Fn::logical_and ? Intrinsic::vector_reduce_and : Intrinsic::vector_reduce_or,
+                       {v->getType()}, {v});
     while (t.lanes > 1) {
       const int half = t.lanes / 2;
       std::vector<int> low, high;
@@ -548,7 +549,8 @@ class FunctionEmitter {
                                 {intrinsic(Intrinsic::smax, {b_.getInt64Ty()}, {count, zero64}), n64});
     if (target_.isa == Isa::avx512 && width <= 32 && width > 1) {
       const V ones = b_.CreateSub(b_.CreateShl(b_.getInt64(1), clamped), b_.getInt64(1));
-      return b_.CreateBitCast(b_.CreateTrunc(ones, b_.getIntNTy(static_cast<unsigned>(width))), wide(b_.getInt1Ty(), width));
+      return b_.CreateBitCast(b_.CreateTrunc(ones, b_.getIntNTy(static_cast<unsigned>(width))),
+                              wide(b_.getInt1Ty(), width));
     }
     std::vector<Constant*> lanes;
     for (int i = 0; i < width; ++i) lanes.push_back(b_.getInt32(static_cast<uint32_t>(i)));
@@ -563,7 +565,8 @@ class FunctionEmitter {
     if (masked) {
       const int width = masked_width(d, t.lanes);
       llvm::Type* whole = wide(memory_type(d), width);
-      const V read = b_.CreateMaskedLoad(whole, p, align_of(d), count_mask(count, t.lanes, width), Constant::getNullValue(whole));
+      const V read =
+          b_.CreateMaskedLoad(whole, p, align_of(d), count_mask(count, t.lanes, width), Constant::getNullValue(whole));
       return widen(resized(read, width, t.lanes), d, t);
     }
     // Without masked loads: all at once when the count allows it, else element by element.

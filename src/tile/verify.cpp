@@ -46,7 +46,8 @@ struct Verifier {
   }
   void read(BufferId id, bool once) {
     const Buffer& b = p.buffer(id);
-    if (b.place == Place::packed && !filled.count(root(id))) bad(fmt::format("`{}` is read before it is packed", b.name));
+    if (b.place == Place::packed && !filled.count(root(id)))
+      bad(fmt::format("`{}` is read before it is packed", b.name));
     if (once && b.place != Place::constant && b.place != Place::packed && b.place != Place::scratch)
       bad(fmt::format("a `once` kernel reads `{}`", b.name));
   }

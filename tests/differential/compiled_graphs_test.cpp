@@ -55,8 +55,10 @@ std::string judged(const graph::Graph& original, uint64_t seed, const Machine& m
     const auto leaves = oracle::given_leaves(g);
     for (size_t i = 0; i < leaves.size(); ++i) {
       const auto& in = inputs[i];
-      if (g.producer(leaves[i]).op == graph::Op::scalar) scalars.push_back(in.tensor().at(0));
-      else views.push_back({const_cast<void*>(in.first()), in.dtype, in.extents, in.strides});
+      if (g.producer(leaves[i]).op == graph::Op::scalar)
+        scalars.push_back(in.tensor().at(0));
+      else
+        views.push_back({const_cast<void*>(in.first()), in.dtype, in.extents, in.strides});
     }
     std::vector<std::vector<std::byte>> constants;
     for (graph::ValueId v : g.leaves(graph::Op::constant)) {
@@ -71,12 +73,16 @@ std::string judged(const graph::Graph& original, uint64_t seed, const Machine& m
     if (!bound) return render(bound.errors(), nullptr);
     jit::RunOptions run;
     run.machine.flush_denormals = false;
-    if (const Diagnostics bad = built->run(views, scalars, output_views, *bound, run); !bad.empty()) return render(bad, nullptr);
+    if (const Diagnostics bad = built->run(views, scalars, output_views, *bound, run); !bad.empty())
+      return render(bad, nullptr);
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Tensor got = oracle::from_dense(outputs[i].dtype, outputs[i].extents, outputs[i].data());
       const auto d = oracle::compare(got, (*expected)[i]);
-      if (!d.ok()) return c.summary + ", output " + std::to_string(i) + ": " + d.text + "\n" + graph::print(g) + tile::print(c.program);
-      if (!outputs[i].guards_intact()) return "output " + std::to_string(i) + " was written beyond its end\n" + tile::print(c.program);
+      if (!d.ok())
+        return c.summary + ", output " + std::to_string(i) + ": " + d.text + "\n" + graph::print(g) +
+               tile::print(c.program);
+      if (!outputs[i].guards_intact())
+        return "output " + std::to_string(i) + " was written beyond its end\n" + tile::print(c.program);
     }
   }
   return "";
@@ -94,7 +100,8 @@ void run_range(uint64_t first, uint64_t last, Isa isa) {
     const graph::Graph g = testing::random_graph(choices, options);
     const std::string wrong = judged(g, seed, machine, *target);
     if (wrong.empty()) continue;
-    const auto small = testing::shrink(graph::expand(g), [&](const graph::Graph& h) { return !judged(h, seed, machine, *target).empty(); });
+    const auto small = testing::shrink(
+        graph::expand(g), [&](const graph::Graph& h) { return !judged(h, seed, machine, *target).empty(); });
     FAIL() << "seed " << seed << "\n" << judged(small, seed, machine, *target);
   }
 }

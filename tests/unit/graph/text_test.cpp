@@ -52,14 +52,18 @@ TEST(GraphText, EqualNodesAreOneNode) {
 }
 
 TEST(GraphText, LiteralsTakeTheDtypeOfTheOtherOperand) {
-  const Graph g = parsed("graph g {\n  input X: f16[3]\n  input I: i32[3]\n  output A = mul(X, 0.5)\n  output B = add(I, 1)\n  output C = mul(I, 0.5)\n}");
+  const Graph g = parsed(
+      "graph g {\n  input X: f16[3]\n  input I: i32[3]\n  output A = mul(X, 0.5)\n  output B = add(I, 1)\n  output C = "
+      "mul(I, 0.5)\n}");
   EXPECT_EQ(g.type(g.outputs()[0].value).dtype, DType::f16);
   EXPECT_EQ(g.type(g.outputs()[1].value).dtype, DType::i32);
   EXPECT_EQ(g.type(g.outputs()[2].value).dtype, DType::f32);
 }
 
 TEST(GraphText, AllErrorsAreReportedWithTheirPlaces) {
-  const std::string e = errors_of("graph g {\n  input X: f32[2, 3]\n  A = foo(X)\n  B = add(A, X)\n  C = softmax(X, axis=5)\n  D = contract(\"a b, c -> a\", X)\n  output Z\n}");
+  const std::string e = errors_of(
+      "graph g {\n  input X: f32[2, 3]\n  A = foo(X)\n  B = add(A, X)\n  C = softmax(X, axis=5)\n  D = contract(\"a b, "
+      "c -> a\", X)\n  output Z\n}");
   EXPECT_THAT(e, HasSubstr("test.graph:3:7: error[CLV2001]: the operator `foo` is not known"));
   EXPECT_THAT(e, HasSubstr("test.graph:5:7: error[CLV2007]"));
   EXPECT_THAT(e, HasSubstr("test.graph:6:7: error[CLV2004]"));
@@ -68,7 +72,8 @@ TEST(GraphText, AllErrorsAreReportedWithTheirPlaces) {
 }
 
 TEST(GraphText, HostileTextsAreRefusedWithoutHarm) {
-  EXPECT_THAT(errors_of("graph g {\n  input X: f32[1099511627776, 1099511627776]\n  output X\n}"), HasSubstr("CLV2012"));
+  EXPECT_THAT(errors_of("graph g {\n  input X: f32[1099511627776, 1099511627776]\n  output X\n}"),
+              HasSubstr("CLV2012"));
   EXPECT_THAT(errors_of("graph g {\n  input X: f32[99999999999999999999]\n  output X\n}"), HasSubstr("CLV1004"));
   EXPECT_THAT(errors_of("graph g {\n  output X = " + std::string(100000, '(') + "\n}"), HasSubstr("error"));
   std::string deep = "X";
@@ -80,7 +85,8 @@ TEST(GraphText, HostileTextsAreRefusedWithoutHarm) {
 }
 
 TEST(GraphText, BindingGivesConstantShapes) {
-  const Graph g = parsed("graph g {\n  dim S in 1..10\n  input X: f32[S, 4]\n  output Y = reshape(X, shape=[2 * S, 2])\n}");
+  const Graph g =
+      parsed("graph g {\n  dim S in 1..10\n  input X: f32[S, 4]\n  output Y = reshape(X, shape=[2 * S, 2])\n}");
   const auto b = bind(g, {{"S", 5}});
   ASSERT_TRUE(b.ok());
   EXPECT_EQ(b->extents(b->outputs()[0].value), (std::vector<int64_t>{10, 2}));

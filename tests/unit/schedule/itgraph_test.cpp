@@ -16,13 +16,16 @@ oracle::ItGraphArguments arguments_of(const graph::Graph& g, const std::vector<T
   oracle::ItGraphArguments a;
   const auto leaves = oracle::given_leaves(g);
   for (size_t i = 0; i < leaves.size(); ++i) {
-    if (g.producer(leaves[i]).op == graph::Op::scalar) a.scalars.push_back(given[i].at(0));
-    else a.inputs.push_back(given[i]);
+    if (g.producer(leaves[i]).op == graph::Op::scalar)
+      a.scalars.push_back(given[i].at(0));
+    else
+      a.inputs.push_back(given[i]);
   }
   for (graph::ValueId v : g.leaves(graph::Op::constant)) {
     const DType d = g.type(v).dtype;
     const auto extents = g.extents(v);
-    const auto bytes = graph::materialise(g.producer(v).attributes.get<graph::ConstantData>("data"), d, oracle::product(extents));
+    const auto bytes =
+        graph::materialise(g.producer(v).attributes.get<graph::ConstantData>("data"), d, oracle::product(extents));
     a.constants.push_back(oracle::from_dense(d, extents, bytes.data()));
   }
   return a;

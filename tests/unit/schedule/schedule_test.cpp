@@ -1,4 +1,5 @@
-// Schedules compute what their graphs mean: tile programs are run by the interpreter and judged by the bounded evaluator.
+// Schedules compute what their graphs mean: tile programs are run by the interpreter and judged by the bounded
+// evaluator.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +46,8 @@ std::vector<Tensor> interpret(const graph::Graph& g, const tile::Program& p, con
   }
   for (graph::ValueId v : g.leaves(graph::Op::constant)) {
     const auto& n = g.producer(v);
-    memory.push_back(graph::materialise(n.attributes.get<graph::ConstantData>("data"), g.type(v).dtype, oracle::product(g.extents(v))));
+    memory.push_back(graph::materialise(n.attributes.get<graph::ConstantData>("data"), g.type(v).dtype,
+                                        oracle::product(g.extents(v))));
     arguments.constants.push_back(memory.back());
   }
   for (const auto& o : g.outputs()) {
@@ -77,7 +79,8 @@ std::string judged(const graph::Graph& g, uint64_t seed, testing::Magnitude magn
     const auto got = interpret(g, c.program, given);
     for (size_t i = 0; i < got.size(); ++i)
       if (const auto d = oracle::compare(got[i], (*expected)[i]); !d.ok())
-        return c.summary + " output " + std::to_string(i) + ": " + d.text + "\n" + graph::print(g) + itgraph::print(c.it) + tile::print(c.program);
+        return c.summary + " output " + std::to_string(i) + ": " + d.text + "\n" + graph::print(g) +
+               itgraph::print(c.it) + tile::print(c.program);
   }
   return "";
 }
@@ -90,7 +93,9 @@ TEST(Schedule, RandomGraphsKeepTheirMeaning) {
     const graph::Graph g = graph::expand(testing::random_graph(choices, options));
     const std::string wrong = judged(g, seed, static_cast<testing::Magnitude>(seed % 4), 3);
     if (!wrong.empty()) {
-      const auto small = testing::shrink(g, [&](const graph::Graph& h) { return !judged(h, seed, static_cast<testing::Magnitude>(seed % 4), 3).empty(); });
+      const auto small = testing::shrink(g, [&](const graph::Graph& h) {
+        return !judged(h, seed, static_cast<testing::Magnitude>(seed % 4), 3).empty();
+      });
       FAIL() << "seed " << seed << "\n" << judged(small, seed, static_cast<testing::Magnitude>(seed % 4), 3);
     }
   }
@@ -124,7 +129,9 @@ graph causal {
   input K: f32[2, 2, 65, 8]
   input V: f32[2, 2, 65, 8]
   output O = sdpa(Q, K, V, causal="end", empty="zero")
-})"), 1, testing::Magnitude::unit), "");
+})"),
+                   1, testing::Magnitude::unit),
+            "");
 }
 
 TEST(Schedule, NormAndLinearShareOneLoop) {
@@ -168,7 +175,8 @@ graph attention {
   input V: f32[2, 300, 16]
   P = softmax(contract("b s d, b l d -> b s l", Q, K), axis=-1)
   output O = contract("b s l, b l e -> b s e", P, V)
-})"), test_options());
+})"),
+                         test_options());
   ASSERT_TRUE(c.ok());
   size_t kernels = 0;
   for (const auto& k : c->program.kernels) kernels += k.name.find("pack") == std::string::npos;

@@ -30,7 +30,8 @@ TEST(Sym, RandomExpressionsSimplifyToTheirValuesAndPrintReadably) {
   Rng rng(1);
   for (int round = 0; round < 2000; ++round) {
     Pool p;
-    std::vector<Expr> pool = {p.symbol("i", {0, 12}), p.symbol("j", {-5, 7}), p.symbol("n", {1, 9}), p.constant(3), p.constant(-2)};
+    std::vector<Expr> pool = {p.symbol("i", {0, 12}), p.symbol("j", {-5, 7}), p.symbol("n", {1, 9}), p.constant(3),
+                              p.constant(-2)};
     std::unordered_map<Expr, int64_t> at;
     for (int k = 0; k < 3; ++k) at[pool[k]] = rng.between(p.symbol_range(pool[k]).lo, p.symbol_range(pool[k]).hi);
     std::vector<int64_t> expected = {at[pool[0]], at[pool[1]], at[pool[2]], 3, -2};
@@ -39,15 +40,35 @@ TEST(Sym, RandomExpressionsSimplifyToTheirValuesAndPrintReadably) {
       const int64_t a = expected[x], b = expected[y];
       auto fd = [](int64_t u, int64_t v) { return v == 0 ? 0 : u / v - ((u % v != 0) && ((u < 0) != (v < 0))); };
       switch (rng.below(7)) {
-        case 0: pool.push_back(p.add(pool[x], pool[y])); expected.push_back(a + b); break;
-        case 1: pool.push_back(p.sub(pool[x], pool[y])); expected.push_back(a - b); break;
+        case 0:
+          pool.push_back(p.add(pool[x], pool[y]));
+          expected.push_back(a + b);
+          break;
+        case 1:
+          pool.push_back(p.sub(pool[x], pool[y]));
+          expected.push_back(a - b);
+          break;
         case 2:
           if (std::abs(a) > 10000 || std::abs(b) > 10000) continue;
-          pool.push_back(p.mul(pool[x], pool[y])); expected.push_back(a * b); break;
-        case 3: pool.push_back(p.floordiv(pool[x], pool[y])); expected.push_back(fd(a, b)); break;
-        case 4: pool.push_back(p.mod(pool[x], pool[y])); expected.push_back(b == 0 ? 0 : a - fd(a, b) * b); break;
-        case 5: pool.push_back(p.min(pool[x], pool[y])); expected.push_back(std::min(a, b)); break;
-        default: pool.push_back(p.max(pool[x], pool[y])); expected.push_back(std::max(a, b)); break;
+          pool.push_back(p.mul(pool[x], pool[y]));
+          expected.push_back(a * b);
+          break;
+        case 3:
+          pool.push_back(p.floordiv(pool[x], pool[y]));
+          expected.push_back(fd(a, b));
+          break;
+        case 4:
+          pool.push_back(p.mod(pool[x], pool[y]));
+          expected.push_back(b == 0 ? 0 : a - fd(a, b) * b);
+          break;
+        case 5:
+          pool.push_back(p.min(pool[x], pool[y]));
+          expected.push_back(std::min(a, b));
+          break;
+        default:
+          pool.push_back(p.max(pool[x], pool[y]));
+          expected.push_back(std::max(a, b));
+          break;
       }
       const Expr e = pool.back();
       ASSERT_EQ(p.evaluate(e, at), expected.back()) << p.print(e) << " seed round " << round;
