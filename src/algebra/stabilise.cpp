@@ -240,10 +240,19 @@ class Stabiliser {
     return {};
   }
 
+  // Signs go into the coefficient, so that x and -x cancel: as terms they would leave x - x, NaN for infinities.
+  Linear exponent(TermId x, double coefficient) {
+    while (form_.at(x).kind == Kind::map && form_.at(x).op == Op::neg) {
+      x = form_.at(x).args[0];
+      coefficient = -coefficient;
+    }
+    return {{x, coefficient}};
+  }
+
   Pair map(TermId id, const Term& t, const std::vector<Pair>& args) {
     switch (t.op) {
-      case Op::exp: return {lit(1, id), {}, false, {{value(args[0]), 1}}, {}};
-      case Op::exp2: return {lit(1, id), {}, false, {{value(args[0]), std::log(2.0)}}, {}};
+      case Op::exp: return {lit(1, id), {}, false, exponent(value(args[0]), 1), {}};
+      case Op::exp2: return {lit(1, id), {}, false, exponent(value(args[0]), std::log(2.0)), {}};
       case Op::mul: return product(args[0], args[1]);
       case Op::square: return product(args[0], args[0]);
       case Op::div:
