@@ -18,6 +18,7 @@ struct BoundRules {
   std::span<const Bounded* const> in;
   std::vector<Tensor>& values;  // of the results
   bool likely;
+  bool may_move;  // a reader of the result may take it before it is rounded to 16 bits
 
   const Tensor& x(size_t i = 0) const { return in[i]->value; }
   const Bound& e(size_t i = 0) const { return in[i]->bound; }
@@ -85,6 +86,8 @@ struct BoundRules {
             std::max(apart(round_to(r.dtype, v - b), r.reals[i]), apart(round_to(r.dtype, v + b), r.reals[i]));
         if (p.storage_unit > 0 && x().dtype == DType::f64 && r.reals[i] != v)
           spread += 2 * p.storage_unit * std::fabs(r.reals[i]) + 2 * p.storage_least;
+        if (may_move && p.storage_unit > 0 && (v != r.reals[i] || b > 0))
+          spread += p.storage_unit * (std::fabs(v) + b) + p.storage_least;
         if (r.reals[i] != 0 && std::fabs(r.reals[i]) - spread < p.tiny) spread += p.tiny;
         out[i] = spread;
       } else if (b > 0) {
@@ -414,11 +417,18 @@ Result<std::vector<Bounded>> evaluate_with_bounds(const graph::Graph& original, 
     }
     return b;
   };
+  // With 16-bit inputs, roundings between reals may move: a schedule may sum in f32 and round last.
+  bool reduced_inputs = false;
+  for (graph::ValueId v : graph.leaves())
+    reduced_inputs |= graph.type(v).dtype == DType::f16 || graph.type(v).dtype == DType::bf16;
+  std::vector<bool> read(graph.value_count());
+  for (graph::NodeId id : graph.node_ids())
+    for (graph::ValueId v : graph.node(id).operands) read[v.index] = reduced_inputs;
   auto node = [&](const Site& site, std::span<const Bounded* const> in) {
     std::vector<const Tensor*> operands;
     for (const Bounded* b : in) operands.push_back(&b->value);
     std::vector<Tensor> values = apply_primitive(site, operands);
-    std::vector<Bound> bounds = BoundRules{site, in, values, options.likely}.run();
+    std::vector<Bound> bounds = BoundRules{site, in, values, options.likely, read[site.node.results[0].index]}.run();
     std::vector<Bounded> out;
     for (size_t i = 0; i < values.size(); ++i) {
       CHECK(static_cast<int64_t>(bounds[i].size()) == values[i].elements(), "{}", info(site.node.op).name);

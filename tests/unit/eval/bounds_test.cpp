@@ -228,6 +228,35 @@ TEST(Bounds, SixteenBitResultsMayBeStoredOrKept) {
   }
 }
 
+TEST(Bounds, SixteenBitNormsMayBeRoundedAfterTheContractionThatReadsThem) {
+  const int64_t m = 4, k = 64, n = 8;
+  const Tensor x = normal(DType::bf16, {m, k}, 5), w = normal(DType::bf16, {k, n}, 6);
+  const auto out = bounded(
+      "  input X: bf16[4, 64]\n  input W: bf16[64, 8]\n"
+      "  output O = contract(\"r k, k n -> r n\", rms_norm(X, axes=[1]), W)",
+      {x, w});
+  for (int64_t r = 0; r < m; ++r)
+    for (int64_t c = 0; c < n; ++c) {
+      double squares = 0, sum = 0;
+      for (int64_t i = 0; i < k; ++i) {
+        const double v = x.at(r * k + i);
+        squares += v * v;
+        sum += v * w.at(i * n + c);
+      }
+      const double last = round_to(DType::bf16, sum / std::sqrt(squares / static_cast<double>(k) + 1e-5));
+      const auto at = static_cast<size_t>(r * n + c);
+      EXPECT_LE(std::fabs(last - out[0].value.reals[at]), out[0].bound[at]);
+      EXPECT_LT(out[0].bound[at], 0.5);
+    }
+}
+
+TEST(Bounds, WrittenRoundingsOfFloatProgramsAreSeen) {
+  const auto out = bounded("  input X: f32[1]\n  output Y = mul(cast(cast(X, dtype=bf16), dtype=f32), 3.0)",
+                           {real({1}, {1.001})});
+  EXPECT_EQ(out[0].value.reals[0], 3.0);
+  EXPECT_LT(out[0].bound[0], 1e-5);
+}
+
 TEST(Bounds, FlushedDenormalsAreAllowed) {
   const auto out =
       bounded("  input X: f32[2]\n  output Y = mul(X, 1e-38)\n  output Z = add(X, 0.0)", {real({2}, {0.001, 1e-40})});
