@@ -418,7 +418,10 @@ class Stabiliser {
     const TermId u = fold(a), v = fold(b);
     if (a.e == b.e) return {form_.map(op, {u, v}), {}, false, a.e, {}};
     const TermId x = term(a.e, u), y = term(b.e, v), m = form_.map(Op::max, {x, y});
-    const TermId first = form_.map(op == Op::max ? Op::ge : Op::le, {mul(u, relative(x, m)), mul(v, relative(y, m))});
+    // A NaN of the first is chosen by itself, one of the second because no comparison with it holds.
+    const TermId first = form_.map(
+        Op::logical_or, {form_.map(op == Op::max ? Op::ge : Op::le, {mul(u, relative(x, m)), mul(v, relative(y, m))}),
+                         form_.map(Op::isnan, {form_.map(Op::add, {u, x})})});
     Pair out;
     out.num = u == v ? u : form_.map(Op::where, {first, u, v});
     out.e = {{form_.map(Op::where, {first, x, y}), 1}};

@@ -43,5 +43,28 @@ TEST(Search, EverySubgraphSaturatesWithinTheGateAndAllItsGraphsAreRight) {
   }
 }
 
+TEST(Search, WhatAMaskLeavesOutNeverComesBack) {
+  const auto g = parsed(R"(graph g {
+  input X: f32[6, 9]
+  input V: f32[9, 4]
+  input M: bool[6, 9]
+  output O = contract("r k, k n -> r n", rms_norm(where(M, X, 0.0), axes=[1]), V)
+})");
+  const auto r = search(g);
+  ASSERT_TRUE(r.ok());
+  EXPECT_GT(r->graphs.size(), 1u);
+  auto inputs = test::draw(g, 1);
+  oracle::Tensor &x = inputs.at("X"), &m = inputs.at("M");
+  for (int64_t i = 0; i < m.elements(); ++i) m.set(i, i % 4 != 0);
+  const auto want = test::run(g, inputs);
+  for (double poison : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    for (int64_t i = 0; i < x.elements(); i += 4) x.set(i, poison);
+    for (const Found& f : r->graphs) {
+      const auto d = oracle::compare(test::run(f.graph, inputs)[0], want[0], 1e-9, 1e-9);
+      EXPECT_TRUE(d.ok()) << f.summary << " " << d.text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cleave::algebra

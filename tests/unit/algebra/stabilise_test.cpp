@@ -215,5 +215,28 @@ TEST(Stabilise, SumsAndQuotientsOfExponentialsAgree) {
     for (int64_t k = 0; k < out[i].elements(); ++k) EXPECT_TRUE(std::isfinite(out[i].at(k))) << g.outputs()[i].name;
 }
 
+TEST(Stabilise, AnExtremumOfExponentialsKeepsTheNanOfEitherSide) {
+  const auto g = parsed(R"(graph g {
+  input X: f32[6, 5]
+  input Y: f32[6, 5]
+  output softmaxFirst = max(softmax(X, axis=0), X)
+  output softmaxLast = min(X, softmax(X, axis=0))
+  output product = max(mul(Y, exp(X)), mul(X, exp(Y)))
+})");
+  const auto s = stabilise(g);
+  expect_same(g, s, {});
+  for (const char* poisoned : {"X", "Y"})
+    for (double poison : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+      auto inputs = test::draw(g, 4);
+      inputs.at(poisoned).reals[7] = poison;
+      const auto want = test::run(g, inputs), got = test::run(s, inputs);
+      for (size_t i = 0; i < want.size(); ++i)
+        for (int64_t k = 0; k < want[i].elements(); ++k)
+          if (std::isnan(want[i].at(k)))
+            EXPECT_TRUE(std::isnan(got[i].at(k)))
+                << g.outputs()[i].name << " " << poisoned << " " << poison << " " << k;
+    }
+}
+
 }  // namespace
 }  // namespace cleave::algebra
