@@ -264,7 +264,9 @@ class Stabiliser {
         if (const TermId z = one_plus_exp(t.args[0]); z.valid()) return logistic(z);
         return quotient(untouched(lit(1, id)), args[0], false);
       case Op::add: return plus(args[0], args[1], Op::add);
-      case Op::sub: return plus(args[0], args[1], Op::sub);
+      case Op::sub:
+        if (const TermId x = less_log_sum(args[0], args[1]); x.valid()) return untouched(x);
+        return plus(args[0], args[1], Op::sub);
       case Op::neg:
         return {form_.map(Op::neg, {args[0].num}), args[0].den, args[0].quot0, args[0].e, {}, args[0].unless_empty};
       case Op::abs:
@@ -297,6 +299,20 @@ class Stabiliser {
     const Term& n = form_.at(x);
     const TermId y = n.kind == Kind::map && n.op == Op::neg ? n.args[0] : form_.map(Op::neg, {x});
     return untouched(form_.map(Op::sigmoid, {y}));
+  }
+
+  // x - (m + log u) as (x - m) - log u: beside a large m the sum would lose the digits of log u.
+  TermId less_log_sum(const Pair& x, const Pair& lse) {
+    if (x.scaled() || lse.scaled() || lse.den.valid()) return {};
+    const Term& n = form_.at(lse.num);
+    if (n.kind != Kind::map || n.op != Op::add) return {};
+    for (size_t side : {0, 1}) {
+      const TermId m = n.args[side], log_u = n.args[1 - side];
+      const Term &top = form_.at(m), &log = form_.at(log_u);
+      if (top.kind == Kind::reduce && top.op == Op::amax && log.kind == Kind::map && log.op == Op::log)
+        return form_.map(Op::sub, {form_.map(Op::sub, {fold(x), m}), log_u});
+    }
+    return {};
   }
 
   // A factor that is 0 where a predicate is false: the predicate, and what the factor is where it is true.

@@ -238,5 +238,20 @@ TEST(Stabilise, AnExtremumOfExponentialsKeepsTheNanOfEitherSide) {
     }
 }
 
+TEST(Stabilise, LogSoftmaxOfLargeLogitsKeepsItsDigits) {
+  const auto g = parsed("graph g {\n input X: f32[3, 8]\n output Y = log_softmax(X, axis=1)\n}");
+  const auto s = stabilise(g);
+  auto inputs = test::draw(g, 5);
+  oracle::Tensor& x = inputs.at("X");
+  for (int64_t i = 0; i < x.elements(); ++i) x.set(i, std::round(8 * x.at(i)) / 8 + 30000);
+  const auto want = test::run(g, inputs);
+  oracle::EvalOptions stored;
+  stored.round_to_storage = true;
+  const auto got = oracle::evaluate(s, inputs, stored);
+  ASSERT_TRUE(got.ok());
+  const auto d = oracle::compare((*got)[0], want[0], 1e-6, 1e-6);
+  EXPECT_TRUE(d.ok()) << d.text << test::text(s);
+}
+
 }  // namespace
 }  // namespace cleave::algebra
