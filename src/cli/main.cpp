@@ -1,5 +1,6 @@
 // The `cleave` command: verbs, options, exit codes. docs/cli.md is the reference.
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -269,6 +270,9 @@ class Command {
     for (const std::string& p : {a_.stop_after, a_.dump_after})
       if (!p.empty() && p != "all" && !driver::find_pass(p))
         return diagnose(Code::bad_option, p, "is no pass (`cleave passes` lists them)");
+    for (const auto& [option, value] :
+         {std::pair("--rtol", a_.rtol), {"--atol", a_.atol}, {"--require-speedup", a_.require_speedup}})
+      if (!std::isfinite(value)) return diagnose(Code::bad_option, option, "is not a finite number");
     o.target = a_.target;
     o.machine_file = a_.machine;
     if (!a_.no_cache) o.cache_dir = a_.cache_dir.empty() ? default_cache() : a_.cache_dir;
@@ -305,11 +309,12 @@ class Command {
     }
     if (!bad.empty()) return fail(bad, c.source);
     if (a_.verbose) std::fprintf(stderr, "%s", driver::times_text(c).c_str());
+    const int code = then(c);
     if (!a_.trace.empty()) {
       const std::string text = driver::trace_json(c);
       if (bad = write_bytes(a_.trace, std::as_bytes(std::span(text))); !bad.empty()) return fail(bad, {});
     }
-    return then(c);
+    return code;
   }
 
   int print(const std::string& text) {
@@ -331,6 +336,7 @@ class Command {
   }
 
   int optimize() {
+    if (Diagnostics bad = driver::check_output(a_.output); !bad.empty()) return fail(bad, {});
     return compiled("", [this](driver::Compilation& c) {
       if (!c.outcome) return stopped(c);
       print(a_.json ? driver::result_json(c) : driver::result_text(c));

@@ -318,6 +318,8 @@ std::string bench_text(const BenchReport& r) {
 Result<CheckedCertificate> check_file(const std::string& path, uint64_t seed) {
   std::error_code error;
   const std::string file = fs::is_directory(path, error) ? (fs::path(path) / "certificate.json").string() : path;
+  if (file != path && fs::exists(fs::path(path) / "manifest.json", error) && !fs::exists(file, error))
+    return diagnose(Code::no_certificate, path);
   TRY_ASSIGN(const std::vector<std::byte> bytes, read_bytes(file, 0, -1, int64_t{64} << 20));
   check::CheckOptions o;
   o.seed ^= seed;

@@ -65,13 +65,26 @@ std::string repro_script(const Compilation& c) {
       c.options.split.empty() ? "" : " --split " + quoted(c.options.split));
 }
 
-// Replaces an earlier artefact as a whole; anything else that is in the way stays.
+// An earlier artefact is replaced as a whole; anything else that is in the way stays.
+Diagnostics in_the_way(const fs::path& target) {
+  std::error_code error;
+  if (!fs::exists(target, error)) return {};
+  if (fs::is_directory(target, error) && (fs::is_empty(target, error) || fs::exists(target / "manifest.json", error)))
+    return {};
+  return {diagnose(Code::file_unwritable, target.string(), "it is there and is no artefact folder")};
+}
+
+// The folder that -o names, and where it is written before it takes its place.
+fs::path target_of(const std::string& output) {
+  const fs::path target = fs::path(output).lexically_normal();
+  return target.has_filename() ? target : target.parent_path();
+}
+fs::path partial_of(const fs::path& target) { return target.string() + ".partial"; }
+
 Diagnostics move_into_place(const fs::path& from, const fs::path& to) {
   std::error_code error;
   if (fs::exists(to, error)) {
-    const bool replaceable =
-        fs::is_directory(to, error) && (fs::is_empty(to, error) || fs::exists(to / "manifest.json", error));
-    if (!replaceable) return {diagnose(Code::file_unwritable, to.string(), "it is there and is no artefact folder")};
+    if (Diagnostics bad = in_the_way(to); !bad.empty()) return bad;
     fs::remove_all(to, error);
     if (error) return {diagnose(Code::file_unwritable, to.string(), error.message())};
   }
@@ -82,12 +95,21 @@ Diagnostics move_into_place(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
+Diagnostics check_output(const std::string& output) {
+  if (output.empty()) return {};
+  const fs::path target = target_of(output), partial = partial_of(target);
+  if (Diagnostics bad = in_the_way(target); !bad.empty()) return bad;
+  std::error_code error, ignored;
+  fs::create_directories(partial, error);
+  if (error) return {diagnose(Code::file_unwritable, output, error.message())};
+  fs::remove_all(partial, ignored);
+  return {};
+}
+
 Diagnostics package_result(Compilation& c) {
   if (c.options.output.empty()) return {};
   const tune::Outcome& o = *c.outcome;
-  fs::path target = fs::path(c.options.output).lexically_normal();
-  if (!target.has_filename()) target = target.parent_path();
-  const fs::path partial = target.string() + ".partial";
+  const fs::path target = target_of(c.options.output), partial = partial_of(target);
   std::error_code error;
   fs::remove_all(partial, error);
   Writer w(partial);

@@ -90,6 +90,8 @@ Diagnostics search_graphs(Compilation&);
 Diagnostics schedule_graphs(Compilation&);
 Diagnostics tune_candidates(Compilation&);
 Diagnostics package_result(Compilation&);
+// What would keep package_result from writing to this folder: asked before the work is done.
+Diagnostics check_output(const std::string& output);
 
 // The machine that candidates are made for: a file, a measurement kept in the cache folder, or a new measurement.
 Result<Machine> machine_for(const Options& options, std::string* where = nullptr);

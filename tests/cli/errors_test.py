@@ -82,6 +82,27 @@ class Errors(CliTest):
         for content in ["", "{}", '{"schema": "cleave.certificate/1"}']:
             self.fails(4, "error[CLV4101]", "check", self.file("c.json", content))
 
+    def test_an_artefact_without_certificate_says_why(self):
+        (self.folder / "plain").mkdir()
+        (self.folder / "plain" / "manifest.json").write_text("{}")
+        self.fails(3, "holds no certificate", "check", "plain")
+
+    def test_where_nothing_can_be_written_is_said_before_the_work(self):
+        path = self.file("tiny.graph", TINY)
+        (self.folder / "kept").mkdir()
+        (self.folder / "kept" / "mine.txt").write_text("mine")
+        start = time.monotonic()
+        for output in ["kept", path, "/proc/nowhere/out"]:
+            self.fails(3, "error[CLV3002]", "optimize", path, "--dim", "S=16", "--budget", "60s", "-o", output)
+        self.assertLess(time.monotonic() - start, 3)
+        self.assertEqual([p.name for p in (self.folder / "kept").iterdir()], ["mine.txt"])
+
+    def test_tolerances_are_finite(self):
+        path = self.file("tiny.graph", TINY)
+        for option in ["--rtol", "--atol", "--require-speedup"]:
+            for value in ["nan", "inf"]:
+                self.fails(2, option, "optimize", path, "--dim", "S=16", option, value)
+
     def test_errors_as_json(self):
         path = self.file("op.graph", "graph g {\n  input X: f32[4]\n  output Y = frobnicate(X)\n}\n")
         done = self.fails(3, "CLV2001", "optimize", path, "--json")
