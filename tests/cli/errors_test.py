@@ -78,6 +78,9 @@ class Errors(CliTest):
             (self.folder / "empty" / "manifest.json").write_text(text)
             self.fails(3, "error[CLV7005]", "run", "empty")
 
+    def test_files_of_no_known_format_are_refused(self):
+        self.fails(3, "error[CLV7004]", "optimize", self.file("a.foo", "x"))
+
     def test_refused_certificates_end_with_4(self):
         for content in ["", "{}", '{"schema": "cleave.certificate/1"}']:
             self.fails(4, "error[CLV4101]", "check", self.file("c.json", content))
@@ -85,7 +88,7 @@ class Errors(CliTest):
     def test_an_artefact_without_certificate_says_why(self):
         (self.folder / "plain").mkdir()
         (self.folder / "plain" / "manifest.json").write_text("{}")
-        self.fails(3, "holds no certificate", "check", "plain")
+        self.fails(3, "error[CLV7011]: the artefact `plain` holds no certificate", "check", "plain")
 
     def test_where_nothing_can_be_written_is_said_before_the_work(self):
         path = self.file("tiny.graph", TINY)

@@ -251,8 +251,8 @@ TEST(Bounds, SixteenBitNormsMayBeRoundedAfterTheContractionThatReadsThem) {
 }
 
 TEST(Bounds, WrittenRoundingsOfFloatProgramsAreSeen) {
-  const auto out = bounded("  input X: f32[1]\n  output Y = mul(cast(cast(X, dtype=bf16), dtype=f32), 3.0)",
-                           {real({1}, {1.001})});
+  const auto out =
+      bounded("  input X: f32[1]\n  output Y = mul(cast(cast(X, dtype=bf16), dtype=f32), 3.0)", {real({1}, {1.001})});
   EXPECT_EQ(out[0].value.reals[0], 3.0);
   EXPECT_LT(out[0].bound[0], 1e-5);
 }
