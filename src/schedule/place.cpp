@@ -366,22 +366,25 @@ void Placer::fill(ItValue v, const std::vector<Expr>& axes, Fn fn, const itgraph
   body.push_back({nest.take()});
 }
 
-void Placer::open_reductions(const itgraph::Block& b, const itgraph::TensorMap& map, const std::set<Expr>& opened,
-                             std::vector<Statement>& body) {
-  for (const itgraph::Item& i : b.items)
-    match(
-        i.what,
-        [&](const Compute& c) {
-          if (c.how == Compute::How::map) return;
-          bool here = false, before = false;
-          for (Expr s : c.reduced) {
-            for (const itgraph::Loop& l : b.loops) here = here || l.index == s;
-            before = before || opened.count(s) > 0;
-          }
-          if (!here || before) return;
-          prepare(c, map, body);
-        },
-        [](const itgraph::Block&) {});
+std::vector<const Compute*> Placer::opened_by(const itgraph::Block& b, const std::set<Expr>& opened) const {
+  std::vector<const Compute*> out;
+  std::function<void(const itgraph::Block&)> visit = [&](const itgraph::Block& inside) {
+    for (const itgraph::Item& i : inside.items)
+      match(
+          i.what,
+          [&](const Compute& c) {
+            if (c.how == Compute::How::map) return;
+            bool here = false, before = false;
+            for (Expr s : c.reduced) {
+              for (const itgraph::Loop& l : b.loops) here = here || l.index == s;
+              before = before || opened.count(s) > 0;
+            }
+            if (here && !before) out.push_back(&c);
+          },
+          [&](const itgraph::Block& deeper) { visit(deeper); });
+  };
+  if (b.kind == itgraph::Kind::reduce) visit(b);
+  return out;
 }
 
 void Placer::prepare(const Compute& c, const itgraph::TensorMap& map, std::vector<Statement>& body) {
@@ -423,7 +426,8 @@ void Placer::reduce_compute(const Compute& c, const itgraph::TensorMap& map, boo
 }
 
 void Placer::block(const itgraph::Block& b, itgraph::TensorMap map, std::vector<Statement>& body) {
-  if (b.kind == itgraph::Kind::reduce) open_reductions(b, map, opened_, body);
+  const std::vector<const Compute*> reductions = opened_by(b, opened_);
+  for (const Compute* c : reductions) prepare(*c, map, body);
   const itgraph::TensorMap outside = map;
   std::vector<tile::For> loops;
   for (const itgraph::Loop& l : b.loops) {
@@ -462,14 +466,8 @@ void Placer::block(const itgraph::Block& b, itgraph::TensorMap map, std::vector<
     inner.push_back({std::move(loops[i])});
   }
   for (Statement& s : inner) body.push_back(std::move(s));
-  if (b.kind == itgraph::Kind::reduce)
-    for (const itgraph::Item& i : b.items)
-      if (const auto* c = std::get_if<Compute>(&i.what); c && c->how != Compute::How::map) {
-        const bool still =
-            std::any_of(c->reduced.begin(), c->reduced.end(), [&](Expr s) { return opened_.count(s) > 0; });
-        if (!still)
-          for (const itgraph::Target& t : c->results) flush(t, outside, body);
-      }
+  for (const Compute* c : reductions)
+    for (const itgraph::Target& t : c->results) flush(t, outside, body);
 }
 
 Result<tile::Program> place(const itgraph::Program& program, const Machine& machine) {

@@ -106,9 +106,8 @@ class Placer {
   static double identity(Fn fn);
   void fill(ItValue v, const std::vector<Expr>& axes, Fn fn, const itgraph::TensorMap& map,
             std::vector<Statement>& body);
-  // Reductions whose loop opens here get their places and their identities before it.
-  void open_reductions(const itgraph::Block& b, const itgraph::TensorMap& map, const std::set<Expr>& opened,
-                       std::vector<Statement>& body);
+  // Reductions, at any depth, whose outermost loop this block is: they get their places and identities before it.
+  std::vector<const Compute*> opened_by(const itgraph::Block& b, const std::set<Expr>& opened) const;
   void prepare(const Compute& c, const itgraph::TensorMap& map, std::vector<Statement>& body);
   Expr product_columns(const Compute& c) const;
   void reduce_compute(const Compute& c, const itgraph::TensorMap& map, bool looped, std::vector<Statement>& body);

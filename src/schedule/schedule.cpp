@@ -75,8 +75,10 @@ void detach(Candidate& c) {
   c.program = tile::parse(text).value();
 }
 
-// Sizes worth trying on this machine.
-std::vector<Tiling> tilings(const Machine&) {
+// Sizes worth trying.
+std::vector<Tiling> tilings(const Options& options) {
+  // The default sizes are those that grouping was checked with.
+  if (options.tile > 0) return {{options.tile, options.tile, options.tile, options.tile}, Tiling{}};
   std::vector<Tiling> out;
   for (int64_t rows : {64, 128, 32})
     for (int64_t columns : {256, 128, 64})
@@ -92,7 +94,7 @@ Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>
   std::set<std::string> known;
   Diagnostics errors;
   const auto seen = visible(plan, groups);
-  for (const Tiling& t : tilings(options.machine)) {
+  for (const Tiling& t : tilings(options)) {
     auto it = nested(plan, groups, seen, t);
     if (!it) {
       errors = it.errors();
