@@ -77,10 +77,9 @@ class KernelBuilder {
   KernelBuilder(const Plan& plan, const Group& group, const Tiling& tiling, const std::set<itgraph::ValueId>& visible)
       : plan_(plan), group_(group), tiling_(tiling), visible_(visible) {
     for (size_t u : group.units) {
-      units_.push_back({u, axes_of(plan, group, u), reduced_of(plan, group, u), {}, false});
+      units_.push_back({u, axes_of(plan, group, u), reduced_of(plan, group, u), {}, false, true});
       position_[u] = units_.size() - 1;
-      for (itgraph::ValueId r : plan.units[u].results)
-        units_.back().visible = units_.back().visible || visible.count(r);
+      for (itgraph::ValueId r : plan.units[u].results) see(units_.back(), visible.count(r) > 0);
     }
     for (Member& m : units_)
       for (size_t o : plan.units[m.unit].operands)
@@ -103,9 +102,14 @@ class KernelBuilder {
     size_t unit;
     std::vector<Expr> axes, reduced;
     std::vector<size_t> operands;  // positions in units_
-    bool visible = false;
+    bool visible = false;          // one of its results leaves the kernel
+    bool all_visible = true;       // all of them do
   };
 
+  static void see(Member& m, bool visible) {
+    m.visible = m.visible || visible;
+    m.all_visible = m.all_visible && visible;
+  }
   const sym::Pool& syms() const { return *plan_.it.syms; }
   int64_t extent(Expr s) const { return extent_of(plan_, s); }
 
@@ -339,11 +343,20 @@ class KernelBuilder {
       deeper.insert(*over);
       std::vector<bool> inside = done;
       if (!emit(inner, body, together, inside, deeper)) return false;
+      const bool pass = inner.kind == Kind::map;
       block.items.push_back({std::move(inner)});
       for (size_t m : together) finish(m);
+      // What a pass left in scratch is gone after it: nobody outside may still wait for it.
+      if (pass)
+        for (size_t m : together)
+          for (size_t p : pending)
+            if (!units_[m].all_visible &&
+                std::find(units_[p].operands.begin(), units_[p].operands.end(), m) != units_[p].operands.end())
+              return false;
       // What is stored outside the kernel and carries the index was stored by the loop, tile by tile.
       for (size_t i : body)
-        if (!done[i] && units_[i].visible && std::find(pending.begin(), pending.end(), i) != pending.end()) finish(i);
+        if (!done[i] && units_[i].all_visible && std::find(pending.begin(), pending.end(), i) != pending.end())
+          finish(i);
     }
   }
 

@@ -14,7 +14,7 @@ namespace cleave::schedule {
 struct Options {
   Machine machine;
   int threads = 1;
-  size_t keep = 8;  // candidates returned
+  size_t keep = 8;   // candidates returned
   int64_t tile = 0;  // not 0: try this size for every index and the default ones (small tiles bring out edges)
 };
 

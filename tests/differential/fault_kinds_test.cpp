@@ -161,7 +161,8 @@ const Kind kKinds[] = {
 })"},
 };
 
-// Long enough that every schedule loops over tiles of keys: a row meets tiles that are masked altogether before its own.
+// Long enough that every schedule loops over tiles of keys: a row meets tiles that are masked altogether before its
+// own.
 TEST(FaultKinds, EachIsRightFusedAndUnfused) {
   const Machine machine = host_machine();
   const jit::Target target = jit::host_target();
