@@ -1,7 +1,7 @@
 # The two commands that matter: `make demo` and `make test`. Everything else is CMake; see CONTRIBUTING.md.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS ?= 2
-CXX_FILES = $(shell git ls-files 'src/*.cpp' 'src/*.hpp' 'tests/*.cpp' 'tests/*.hpp' 'bench/*.cpp' 'bench/*.hpp' 'fuzz/*.cpp' 'fuzz/*.hpp')
+CXX_FILES = $(shell git ls-files 'src/*.cpp' 'src/*.hpp' 'include/*.hpp' 'examples/cpp/*.cpp' 'tests/*.cpp' 'tests/*.hpp' 'bench/*.cpp' 'bench/*.hpp' 'fuzz/*.cpp' 'fuzz/*.hpp')
 
 .PHONY: help setup configure build weights test demo format check clean
 .DEFAULT_GOAL := help

@@ -6,7 +6,6 @@
 #include "base/lexer.hpp"
 #include "frontend/file.hpp"
 #include "frontend/npy.hpp"
-#include "frontend/onnx.hpp"
 
 namespace cleave::driver {
 
@@ -100,7 +99,7 @@ graph::LoadConstant constant_loader(const std::string& folder) {
   };
 }
 
-Result<Input> read_input(const std::string& path, SourceText& source) {
+Result<Input> read_input(const std::string& path, SourceText& source, const OnnxOptions& onnx) {
   Input in;
   in.path = path;
   source = {path == "-" ? "<stdin>" : path, ""};
@@ -121,7 +120,7 @@ Result<Input> read_input(const std::string& path, SourceText& source) {
     format = format_of_extension(fs::path(path).extension().string());
     if (format == Format::onnx) {
       in.format = Format::onnx;
-      TRY_ASSIGN(graph::Graph g, import_onnx(path));
+      TRY_ASSIGN(graph::Graph g, import_onnx(path, onnx));
       in.graph = std::move(g);
       return in;
     }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/diagnostic.hpp"
+#include "frontend/onnx.hpp"
 #include "graph/graph.hpp"
 #include "itgraph/itgraph.hpp"
 #include "tile/tile.hpp"
@@ -27,7 +28,7 @@ struct Input {
 };
 
 // `source` receives the text, also when it is wrong (errors point into it).
-Result<Input> read_input(const std::string& path, SourceText& source);
+Result<Input> read_input(const std::string& path, SourceText& source, const OnnxOptions& onnx = {});
 
 // Reads file("...") constants of a graph text, relative to `folder` and staying inside it.
 graph::LoadConstant constant_loader(const std::string& folder);

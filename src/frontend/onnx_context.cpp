@@ -26,9 +26,10 @@ Result<ValueId> NodeContext::id(size_t i) {
 
 Result<std::vector<sym::Expr>> NodeContext::extents(size_t i, std::string_view what) {
   if (!has(i)) return error(fmt::format("its {} are missing", what));
-  if (!in(i).integers)
+  const OnnxValue& v = in(i).known ? *in(i).known : in(i);
+  if (!v.integers)
     return error(fmt::format("its {} are computed at run time; only those known at import are supported", what));
-  return *in(i).integers;
+  return *v.integers;
 }
 
 Result<std::vector<int64_t>> NodeContext::ints(size_t i, std::string_view what) {
@@ -40,7 +41,7 @@ Result<std::vector<int64_t>> NodeContext::ints(size_t i, std::string_view what) 
 
 Result<double> NodeContext::number(size_t i, std::string_view what) {
   if (!has(i)) return error(fmt::format("its {} is missing", what));
-  const OnnxValue& v = in(i);
+  const OnnxValue& v = in(i).known ? *in(i).known : in(i);
   if (v.splat && constant_elements(syms(), v.shape) == 1) return *v.splat;
   if (v.integers && v.integers->size() == 1) {
     if (const auto c = syms().as_constant((*v.integers)[0])) return static_cast<double>(*c);

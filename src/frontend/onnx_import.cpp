@@ -203,6 +203,11 @@ class Importer {
       const std::string symbol =
           as_identifier(d.dim_param().empty() ? fmt::format("{}_{}", input.name(), i) : d.dim_param());
       if (!extent) {
+        const auto known = options_.known.find(input.name());
+        if (known != options_.known.end() && static_cast<size_t>(i) < known->second.shape.size())
+          extent = known->second.shape[static_cast<size_t>(i)];
+      }
+      if (!extent) {
         const auto given = options_.dims.find(symbol);
         if (given != options_.dims.end()) extent = given->second;
       }
@@ -220,6 +225,19 @@ class Importer {
     value.dtype = *dtype;
     value.shape = shape;
     value.id = builder_.input(shown(input.name()), *dtype, std::move(shape));
+    if (const auto known = options_.known.find(input.name()); known != options_.known.end()) {
+      OnnxValue content = from_bytes({known->second.dtype, known->second.shape,
+                                      std::make_shared<const std::vector<std::byte>>(known->second.bytes)},
+                                     input.name());
+      const auto extents = constant_extents(builder_.syms(), value.shape);
+      if (known->second.dtype != *dtype || !extents || *extents != known->second.shape)
+        return bad("what is known of it has another type or shape");
+      if (options_.fold_known) {
+        value = std::move(content);
+      } else {
+        value.known = std::make_shared<const OnnxValue>(std::move(content));
+      }
+    }
     values_[input.name()] = std::move(value);
     return std::nullopt;
   }
@@ -236,6 +254,10 @@ class Importer {
 
   Result<OnnxValue> from_tensor(const onnx::TensorProto& tensor, const std::string& name) {
     TRY_ASSIGN(const LoadedTensor loaded, loader_.load(tensor));
+    return from_bytes(loaded, name);
+  }
+
+  OnnxValue from_bytes(const LoadedTensor& loaded, const std::string& name) {
     OnnxValue value;
     value.dtype = loaded.dtype;
     value.shape = builder_.shape(loaded.shape);
@@ -402,6 +424,31 @@ Result<graph::Graph> import_onnx(std::span<const std::byte> model, const std::st
   if (!proto.has_graph()) return diagnose(Code::onnx_malformed, name, "it has no graph");
   if (Diagnostics errors = onnx_import::inline_functions(proto, name); !errors.empty()) return errors;
   return onnx_import::Importer(proto, name, folder, options).run();
+}
+
+Result<std::vector<std::string>> onnx_inputs(const std::string& path) {
+  const OnnxOptions limits;
+  TRY_ASSIGN(const std::vector<std::byte> bytes, read_bytes(path, 0, -1, limits.max_file_bytes));
+  onnx::ModelProto model;
+  if (onnx_import::scan_model(bytes, limits.max_items).malformed ||
+      !model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return diagnose(Code::onnx_malformed, path, "it is cut short, or no protobuf message");
+  std::set<std::string> initialisers;
+  for (const auto& t : model.graph().initializer()) initialisers.insert(t.name());
+  std::vector<std::string> out;
+  for (const auto& i : model.graph().input())
+    if (!initialisers.count(i.name())) out.push_back(i.name());
+  return out;
+}
+
+Result<OnnxKnown> read_onnx_tensor(const std::string& path) {
+  const OnnxOptions limits;
+  TRY_ASSIGN(const std::vector<std::byte> bytes, read_bytes(path, 0, -1, limits.max_file_bytes));
+  onnx::TensorProto tensor;
+  if (!tensor.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+    return diagnose(Code::onnx_malformed, path, "it is no tensor");
+  TRY_ASSIGN(const onnx_import::LoadedTensor loaded, onnx_import::TensorLoader("", limits).load(tensor));
+  return OnnxKnown{loaded.dtype, loaded.shape, *loaded.bytes};
 }
 
 Result<graph::Graph> import_onnx(const std::string& path, const OnnxOptions& options) {

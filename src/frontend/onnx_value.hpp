@@ -25,6 +25,8 @@ struct OnnxValue {
   std::optional<double> splat;                          // every element has this value
   std::shared_ptr<const std::vector<std::byte>> bytes;  // contents of an initialiser
   std::string name;                                     // of the initialiser
+  // Of an input whose content is known (OnnxOptions::known): what an operator may use that needs numbers at import.
+  std::shared_ptr<const OnnxValue> known;
 };
 
 // Text from a model, made safe to show: cut to a readable length, control characters replaced.

@@ -54,7 +54,7 @@ def generate(folder):
 
 
 def results_of(runner, tests, seconds):
-    """{name: (outcome, reason)}: the runner takes the tests in order; after a crash it is started again behind it."""
+    """{folder: (outcome, reason)}: the runner takes the tests in order; after a crash it is started again behind it."""
     results, left = {}, list(tests)
     while left:
         process = subprocess.Popen([str(runner), "--seconds", str(seconds)], stdin=subprocess.PIPE,
@@ -65,12 +65,12 @@ def results_of(runner, tests, seconds):
             outcome, name, reason = (line.split("\t", 2) + ["", ""])[:3]
             if outcome not in ("passed", "refused", "failed"):
                 continue
-            results[name] = (outcome, reason)
+            results[Path(name)] = (outcome, reason)
             done += 1
         if done < len(left):
             code = process.returncode
-            why = "out of time" if code == 124 else f"the runner ended with {code}"
-            results[left[done].name] = ("failed", why)
+            reason = "out of time" if code == 124 else f"the runner ended with {code}"
+            results[left[done]] = ("failed", reason)
             done += 1
         left = left[done:]
     return results
@@ -90,7 +90,8 @@ def run(arguments):
         return 2
     results = results_of(arguments.runner, tests, arguments.seconds)
     refused = collections.Counter(r for o, r in results.values() if o == "refused")
-    failed = sorted(n for n, (o, _) in results.items() if o == "failed")
+    why = {str(t.relative_to(arguments.data)): r for t, (o, r) in results.items() if o == "failed"}
+    failed = sorted(why)
     passed = sum(o == "passed" for o, _ in results.values())
     if arguments.json:
         print(json.dumps({"schema": "cleave.conformance.onnx/1", "tests": len(tests), "passed": passed,
@@ -100,5 +101,5 @@ def run(arguments):
         for reason, count in refused.most_common():
             print(f"  refused {count:4}  {reason}")
         for name in failed:
-            print(f"  failed  {name}: {results[name][1]}")
+            print(f"  failed  {name}: {why[name]}")
     return 1 if failed else 0
