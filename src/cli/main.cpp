@@ -50,6 +50,21 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
+// A finite number of at least `least`, with a message that a person can read.
+CLI::Validator at_least(double least) {
+  return CLI::Validator(
+      [least](const std::string& text) {
+        double v = 0;
+        if (CLI::detail::lexical_cast(text, v) && std::isfinite(v) && v >= least) return std::string();
+        return fmt::format("`{}` is not a number of at least {}", text, least);
+      },
+      "");
+}
+CLI::Validator not_empty() {
+  return CLI::Validator([](const std::string& text) { return std::string(text.empty() ? "the path is empty" : ""); },
+                        "");
+}
+
 class Command {
  public:
   Command(int argc, char** argv) : argc_(argc), argv_(argv) {
@@ -58,16 +73,14 @@ class Command {
 
   int run() {
     declare();
+    if (argc_ < 2) return misused("a verb is missing");
+    if (argv_[1][0] != '-' && !verbs_.count(argv_[1]))
+      return misused(fmt::format("`{}` is no verb", argv_[1]));
     try {
       app_.parse(argc_, argv_);
     } catch (const CLI::ParseError& e) {
       if (e.get_exit_code() == 0) return app_.exit(e);  // help, version
-      std::fprintf(
-          stderr, "%s",
-          painted(fmt::format("error[CLV7002]: {}\n  hint: `cleave {}-h` shows the options\n", e.what(), verb_name()),
-                  use_color(color()))
-              .c_str());
-      return 2;
+      return misused(e.what());
     }
     catch_interrupts();
     try {
@@ -88,6 +101,13 @@ class Command {
   }
   Color color() const {
     return a_.color == "always" ? Color::always : a_.color == "never" ? Color::never : Color::automatic;
+  }
+
+  int misused(const std::string& what) {
+    const std::string text = fmt::format("error[CLV7002]: {}\n  hint: `cleave {}-h` shows {}\n", what, verb_name(),
+                                         verb_name().empty() ? "the verbs" : "the options");
+    std::fprintf(stderr, "%s", painted(text, use_color(color())).c_str());
+    return 2;
   }
 
   int internal(const std::string& message) {
@@ -148,14 +168,14 @@ class Command {
     sub->add_option("--disable", a_.disabled, "a pass to leave out (`cleave passes`)");
     sub->add_option("--stop-after", a_.stop_after, "the last pass to run");
     sub->add_option("--dump-after", a_.dump_after, "write the stage after this pass (or `all`)");
-    sub->add_option("--dump-dir", a_.dump_dir, "where dumps go");
-    sub->add_option("--trace", a_.trace, "write a Chrome trace of the passes");
+    sub->add_option("--dump-dir", a_.dump_dir, "where dumps go")->check(not_empty());
+    sub->add_option("--trace", a_.trace, "write a Chrome trace of the passes")->check(not_empty());
   }
   void takes_tolerance(CLI::App* sub) {
     sub->add_option("--rtol", a_.rtol, "relative error that is accepted beyond the derived bound")
-        ->check(CLI::NonNegativeNumber);
+        ->check(at_least(0));
     sub->add_option("--atol", a_.atol, "absolute error that is accepted beyond the derived bound")
-        ->check(CLI::NonNegativeNumber);
+        ->check(at_least(0));
   }
 
   void declare() {
@@ -176,8 +196,9 @@ class Command {
     takes_tolerance(s);
     s->add_option("--budget", a_.budget, "60s, 5m, 500c (candidates) or none");
     s->add_flag("--deterministic", a_.deterministic, "take the cost model's choice, verified but not timed");
-    s->add_option("-o,--output", a_.output, "write the artefact folder");
-    s->add_option("--require-speedup", a_.require_speedup, "exit with 5 below this speedup");
+    s->add_option("-o,--output", a_.output, "write the artefact folder")->check(not_empty());
+    s->add_option("--require-speedup", a_.require_speedup, "exit with 5 below this speedup")
+        ->check(at_least(0));
 
     s = verb("search", "The algebraic phase alone: equal graphs, with derivations.",
              "cleave search examples/attention.graph --list", [this] { return search(); });
@@ -191,7 +212,7 @@ class Command {
              "cleave schedule examples/attention.graph --graph 0 --topk 16", [this] { return schedule(); });
     takes_input(s, "a .graph text, an ONNX model, or -");
     takes_pipeline(s);
-    s->add_option("--graph", a_.graph, "only this equal graph");
+    s->add_option("--graph", a_.graph, "only this equal graph")->check(at_least(0));
 
     s = verb("show", "Any stage of a program as text; every text is valid input again.",
              "cleave show examples/attention.graph --stage tile", [this] { return show(); });
@@ -203,10 +224,11 @@ class Command {
                   "graph: the graph; stabilised: an equal graph; itgraph: the schedule; tile: the tile program; vec, "
                   "llvm, asm: the code")
         ->type_name(stages);
-    s->add_option("--candidate", a_.candidate, "which candidate, best predicted first");
-    s->add_option("--graph", a_.graph, "which equal graph (stabilised)");
+    s->add_option("--candidate", a_.candidate, "which candidate, best predicted first")
+        ->check(at_least(0));
+    s->add_option("--graph", a_.graph, "which equal graph (stabilised)")->check(at_least(0));
     s->add_flag("--unfused", a_.unfused, "the unfused schedule");
-    s->add_option("-o,--output", a_.output, "write the text to a file, and the constants of a graph beside it");
+    s->add_option("-o,--output", a_.output, "write the text to a file, and the constants of a graph beside it")->check(not_empty());
     s->add_flag("--operators", a_.operators, "list the operators of the graph language");
 
     s = verb("run", "Run an artefact, a tile program or a graph once.",
@@ -216,7 +238,7 @@ class Command {
     takes_tolerance(s);
     s->add_option("--inputs", a_.inputs, ".npy files in the order of the inputs (default: seeded random data)")
         ->expected(1, 4096);
-    s->add_option("--outputs", a_.outputs, "a folder for .npy files of the outputs");
+    s->add_option("--outputs", a_.outputs, "a folder for .npy files of the outputs")->check(not_empty());
     s->add_flag("--check", a_.check, "compare with the float64 evaluator");
     s->add_flag("--unfused", a_.unfused, "the unfused schedule");
 
@@ -239,7 +261,7 @@ class Command {
     s = verb("targets", "What code can be made for.", "cleave targets --measure", [this] { return targets(); });
     takes_machine(s);
     s->add_flag("--measure", a_.measure, "measure this machine and print its description");
-    s->add_option("-o,--output", a_.output, "write the description to a file");
+    s->add_option("-o,--output", a_.output, "write the description to a file")->check(not_empty());
 
     s = verb("doctor", "Is everything here that optimising needs?", "cleave doctor", [this] { return doctor(); });
     takes_machine(s);
@@ -270,9 +292,6 @@ class Command {
     for (const std::string& p : {a_.stop_after, a_.dump_after})
       if (!p.empty() && p != "all" && !driver::find_pass(p))
         return diagnose(Code::bad_option, p, "is no pass (`cleave passes` lists them)");
-    for (const auto& [option, value] :
-         {std::pair("--rtol", a_.rtol), {"--atol", a_.atol}, {"--require-speedup", a_.require_speedup}})
-      if (!std::isfinite(value)) return diagnose(Code::bad_option, option, "is not a finite number");
     o.target = a_.target;
     o.machine_file = a_.machine;
     if (!a_.no_cache) o.cache_dir = a_.cache_dir.empty() ? default_cache() : a_.cache_dir;
@@ -312,7 +331,11 @@ class Command {
     const int code = then(c);
     if (!a_.trace.empty()) {
       const std::string text = driver::trace_json(c);
-      if (bad = write_bytes(a_.trace, std::as_bytes(std::span(text))); !bad.empty()) return fail(bad, {});
+      if (bad = write_bytes(a_.trace, std::as_bytes(std::span(text))); !bad.empty()) {
+        // The result is on stdout already; one JSON object is enough.
+        std::fprintf(stderr, "%s", painted(render(bad, nullptr), use_color(color())).c_str());
+        return exit_code(bad);
+      }
     }
     return code;
   }
@@ -373,7 +396,8 @@ class Command {
     SourceText source;
     auto text =
         driver::show({std::move(*o), a_.input, a_.stage, a_.candidate, a_.graph, a_.unfused, a_.output}, source);
-    return text ? print(*text) : fail(text.errors(), source);
+    if (!text) return fail(text.errors(), source);
+    return print(a_.json ? driver::show_json(a_.stage, *text) : *text);
   }
   int run_once() {
     auto o = options();

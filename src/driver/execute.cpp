@@ -212,6 +212,9 @@ OutputSummary summarise(const tune::Array& a) {
 
 Result<RunReport> run_program(const RunRequest& request, SourceText& source) {
   TRY_ASSIGN(Loaded loaded, load(request, source, false));
+  if (request.check && !loaded.problem)
+    return diagnose(Code::bad_option, "--check",
+                    "needs the graph: a schedule or a tile program alone does not say what it should compute");
   RunReport out;
   out.name = loaded.name;
   out.schedule = loaded.schedule;
@@ -227,8 +230,6 @@ Result<RunReport> run_program(const RunRequest& request, SourceText& source) {
   for (const tune::Array& a : loaded.outputs) out.outputs.push_back(summarise(a));
 
   if (request.check) {
-    if (!loaded.problem)
-      return diagnose(Code::bad_option, "--check", "a tile program alone does not say what it should compute");
     tune::ReferenceOptions ro;
     ro.seed = request.options.seed;
     TRY_ASSIGN(const tune::Reference reference, tune::make_reference(*loaded.problem, ro));

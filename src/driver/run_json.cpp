@@ -1,8 +1,9 @@
-// JSON of `run` and `bench`.
+// JSON of `run`, `bench` and `show`.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "driver/execute.hpp"
+#include "driver/show.hpp"
 
 namespace cleave::driver {
 
@@ -39,6 +40,11 @@ std::string run_json(const RunReport& r) {
                   {"bound", number(r.verdict->bound)}};
   j["files"] = r.files;
   j["notes"] = r.notes;
+  return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string show_json(const std::string& stage, const std::string& text) {
+  const Json j = {{"schema", "cleave.show/1"}, {"stage", stage.empty() ? Json(nullptr) : Json(stage)}, {"text", text}};
   return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

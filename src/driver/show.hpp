@@ -20,6 +20,9 @@ struct ShowRequest {
 // The text; when it was written to a file, what was written.
 Result<std::string> show(const ShowRequest& request, SourceText& source);
 
+// What `show` printed as a JSON object (cleave.show/1); an empty stage is the file's own.
+std::string show_json(const std::string& stage, const std::string& text);
+
 // The stages in order, and one line on each.
 std::vector<std::pair<std::string, std::string>> show_stages();
 // The operator table of the graph language.

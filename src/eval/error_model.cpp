@@ -18,14 +18,18 @@ double Precision::settle(double value, double spread, double roundings, double e
   if (!(spread < kUnknown)) return kUnknown;
   if (!std::isfinite(value)) return spread == 0 ? 0 : kUnknown;
   const double magnitude = std::fabs(value);
-  double e = 0;
+  double e = 0, computed = 0;
   if (!(exact && spread == 0 && value == round_to(dtype, value))) {
-    e = spread + roundings * unit * (magnitude + spread) + extra;
+    e = computed = spread + roundings * unit * (magnitude + spread) + extra;
     if (storage_unit > 0 && (magnitude > 0 || e > 0)) e += storage_unit * (magnitude + e) + storage_least;
   }
   if (magnitude > 0 && magnitude - e < tiny) e += tiny;
-  if (!(magnitude + e <= largest)) return kUnknown;
-  return e;
+  if (magnitude + e <= largest) return e;
+  // At the edge of overflow, what one correct rounding makes of the ends decides: a finite mask (-3.4e38 + score) stays
+  // what it is.
+  if (roundings > 1) return kUnknown;
+  const double reach = storage_unit > 0 ? computed : spread;
+  return std::max(apart(round_to(dtype, value - reach), value), apart(round_to(dtype, value + reach), value));
 }
 
 double Precision::accumulated(double roundings) const {

@@ -18,6 +18,8 @@ struct Piece {
   size_t output;
   Box box;
   oracle::Bounded expected;
+  // Every value rounded to its type, as storing all of them would; only when some element has no bound.
+  std::optional<oracle::Tensor> stored;
 };
 
 struct Reference {
@@ -81,7 +83,8 @@ struct Tolerance {
 };
 
 // An element may be off by the derived bound, or by twice what the unfused schedule is off there. Elements without a
-// bound have to agree to three digits, but for one in fifty, which may have fallen on the other side of a step.
+// bound have to agree to three digits, but for one in fifty, which may have fallen on the other side of a step, and but
+// for those that the graph as given, stored value by value, does not reach either (an intermediate overflows).
 Verdict judge(const Reference& reference, const Results& results, const Verdict* unfused, const Tolerance& tolerance);
 
 // Every element against the unfused schedule's result; a text that says what differs, empty when nothing does.

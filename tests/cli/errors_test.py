@@ -106,6 +106,30 @@ class Errors(CliTest):
             for value in ["nan", "inf"]:
                 self.fails(2, option, "optimize", path, "--dim", "S=16", option, value)
 
+    def test_misused_options_say_what_is_wrong(self):
+        path = self.file("tiny.graph", TINY)
+        self.fails(2, "`frob` is no verb", "frob")
+        self.fails(2, "a verb is missing")
+        self.fails(2, "`-1` is not a number of at least 0", "optimize", path, "--rtol", "-1")
+        self.fails(2, "`-3` is not a number of at least 0", "schedule", path, "--dim", "S=8", "--graph", "-3")
+        self.fails(2, "the path is empty", "optimize", path, "--dim", "S=8", "-o", "")
+
+    def test_check_needs_a_graph(self):
+        schedule = self.ok("show", self.file("tiny.graph", TINY), "--dim", "S=8", "--stage", "itgraph", "-o", "s.itg")
+        self.assertIn("s.itg", schedule)
+        self.fails(2, "needs the graph", "run", "s.itg", "--check")
+
+    def test_a_trace_that_cannot_be_written_loses_no_result(self):
+        path = self.file("tiny.graph", TINY)
+        done = self.cleave("optimize", path, "--dim", "S=8", "--budget", "2c", "--json", "--trace", "/proc/nowhere/t.json")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("error[CLV3002]", done.stderr)
+        self.assertEqual(json.loads(done.stdout)["schema"], "cleave.result/1")
+
+    def test_overflowing_intermediates_are_no_fault_of_ours(self):
+        path = self.file("big.graph", "graph g {\n  input X: f32[16, 32]\n  output Y = rms_norm(mul(X, 1e30), axes=[1])\n}\n")
+        self.assertEqual(self.json("optimize", path, "--budget", "none")["status"], "complete")
+
     def test_errors_as_json(self):
         path = self.file("op.graph", "graph g {\n  input X: f32[4]\n  output Y = frobnicate(X)\n}\n")
         done = self.fails(3, "CLV2001", "optimize", path, "--json")

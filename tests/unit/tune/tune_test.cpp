@@ -251,6 +251,50 @@ TEST(Reference, FindsOneWrongElementOutsideOfItsRows) {
   EXPECT_FALSE(judge(reference, bad, nullptr, {}).ok);
 }
 
+// Results that hold `value` in every element of the only output, judged.
+Verdict judged(const Problem& problem, double value) {
+  const Reference reference = make_reference(problem).value();
+  Results results(problem.graph);
+  const DType dtype = problem.graph.type(problem.graph.outputs()[0].value).dtype;
+  for (int64_t i = 0; i < oracle::product(results.extents(0)); ++i)
+    store_real(dtype, static_cast<std::byte*>(results.addresses()[0]) + i * byte_size(dtype), value);
+  return judge(reference, results, nullptr, {});
+}
+
+Problem problem_of(const std::string& body) {
+  const graph::Graph g = graph::expand(graph::parse({"g", "graph g {\n" + body + "\n}"}).value());
+  Data d = random_data(g, 3).value();
+  return {g, std::move(d.inputs), std::move(d.scalars), std::move(d.constants)};
+}
+
+TEST(Reference, AsksNothingOfElementsWhoseWayOverflowsInTheGraphAsGiven) {
+  // The squares leave the range of f32: stored value by value, the norm is 0 or NaN and not the finite one of float64.
+  const Problem norm = problem_of(" input X: f32[4, 3]\n output Y = rms_norm(mul(X, 1e30), axes=[1])");
+  EXPECT_TRUE(judged(norm, 0).ok);
+  EXPECT_TRUE(judged(norm, NAN).ok);
+  const Problem half = problem_of(
+      " input X: f16[4, 3]\n input V: f16[3, 2]\n output Y = mul(contract(\"i j, j k -> i k\", mul(X, 30000), V), 0.001)");
+  EXPECT_TRUE(judged(half, INFINITY).ok);
+}
+
+TEST(Reference, TakesResultsThatMemoryCannotHoldAsInfinities) {
+  const Problem p = problem_of(" input X: f16[6]\n output Y = mul(add(abs(X), 2), 60000)");
+  EXPECT_TRUE(judged(p, INFINITY).ok);
+  EXPECT_FALSE(judged(p, -INFINITY).ok);
+  EXPECT_FALSE(judged(p, 1).ok);
+}
+
+TEST(Reference, StillRefusesNaNBehindAFiniteMask) {
+  // Exporters mask with the lowest number of f32; what is behind such a mask has a bound like everything else.
+  const Problem p = problem_of(
+      " input S: f32[4, 9]\n input M: f32[4, 9]\n"
+      " output Y = softmax(add(S, where(gt(M, 0), 0, -3.4028234663852886e38)), axis=1)");
+  const Reference reference = make_reference(p).value();
+  for (double b : reference.pieces[0].expected.bound) EXPECT_LT(b, 1e-4);
+  EXPECT_FALSE(judged(p, NAN).ok);
+  EXPECT_FALSE(judged(p, 0.5).ok);
+}
+
 TEST(Reference, SeesWritesAroundTheOutputs) {
   const graph::Graph g = graph::parse({"g", "graph g {\n input X: f32[5]\n output Y = exp(X)\n}"}).value();
   for (int64_t at : {-1, 5}) {
