@@ -188,9 +188,9 @@ tune::Call call_of(Loaded& loaded, std::vector<tune::Array>& outputs) {
 OutputSummary summarise(const tune::Array& a) {
   OutputSummary s{a.name, name(a.dtype), a.extents, INFINITY, -INFINITY, 0, 0, ""};
   int64_t finite = 0;
-  const oracle::Tensor t = tune::tensor_of(a);
-  for (int64_t i = 0; i < t.elements(); ++i) {
-    const double v = t.at(i);
+  const auto* at = a.data.as<std::byte>();
+  for (int64_t i = 0; i < a.elements(); ++i, at += byte_size(a.dtype)) {
+    const double v = is_real(a.dtype) ? load_real(a.dtype, at) : static_cast<double>(load_integer(a.dtype, at));
     if (!std::isfinite(v)) {
       ++s.not_finite;
       continue;

@@ -41,7 +41,6 @@ class Tuner {
         compile_(compile),
         options_(options),
         start_(runtime::wall_seconds()),
-        results_(problem.graph),
         unfused_results_(problem.graph) {
     if (options.threads > 1)
       executor_ = std::make_unique<ThreadPool>(options.threads);
@@ -147,21 +146,24 @@ class Tuner {
       return nullptr;
     }
     const double begin = runtime::wall_seconds();
-    results_.poison();
+    if (results_)
+      results_->poison();
+    else
+      results_.emplace(problem_.graph);
     const double run_begin = now();
-    const Diagnostics bad = (*r)->run(call(results_), *executor_);
+    const Diagnostics bad = (*r)->run(call(*results_), *executor_);
     trial.seconds = now() - run_begin;
     if (!bad.empty()) {
       trial.state = Trial::State::refused;
       trial.why = text_of(bad);
       return nullptr;
     }
-    Verdict v = judge(reference_, results_, &*out_.unfused.verdict, options_.tolerance);
+    Verdict v = judge(reference_, *results_, &*out_.unfused.verdict, options_.tolerance);
     if (v.ok && !reference_.complete) {
-      v.text = disagreement(reference_, results_, unfused_results_, options_.tolerance);
+      v.text = disagreement(reference_, *results_, unfused_results_, options_.tolerance);
       v.ok = v.text.empty();
     }
-    if (v.ok && !results_.guards_intact()) {
+    if (v.ok && !results_->guards_intact()) {
       v.ok = false;
       v.text = "it wrote outside its outputs";
     }
@@ -175,7 +177,7 @@ class Tuner {
 
   runtime::Comparison compare(Runnable& candidate, int pairs) {
     const double begin = runtime::wall_seconds();
-    const Call a = call(results_), b = call(unfused_results_);
+    const Call a = call(*results_), b = call(unfused_results_);
     runtime::CompareOptions o;
     o.pairs = pairs;
     o.wall = options_.threads > 1;
@@ -213,7 +215,7 @@ class Tuner {
     }
     const std::shared_ptr<Runnable> r = verified(proposal.candidate, trial);
     if (!r) return false;
-    trial.seconds = std::min(trial.seconds, one_run(*r, results_));
+    trial.seconds = std::min(trial.seconds, one_run(*r, *results_));
     const double best = finalists_.empty() ? unfused_run_ : std::min(unfused_run_, best_run_);
     if (trial.seconds > 1e-3 && trial.seconds > 1.5 * best) {
       trial.state = Trial::State::slow;
@@ -303,7 +305,7 @@ class Tuner {
       }
     }
     if (out_.seconds == 0) out_.seconds = out_.unfused_seconds = unfused_run_;
-    out_.kernel_seconds = out_.runnable->kernel_seconds(call(results_));
+    out_.kernel_seconds = out_.runnable->kernel_seconds(call(unfused_results_));
   }
 
   void keep_unfused(const schedule::Candidate& unfused) {
@@ -336,7 +338,8 @@ class Tuner {
   const Options& options_;
   const double start_;
   std::unique_ptr<Executor> executor_;
-  Results results_, unfused_results_;
+  Results unfused_results_;
+  std::optional<Results> results_;  // of candidates; made for the first one
   Reference reference_;
   std::shared_ptr<Runnable> unfused_;
   double unfused_run_ = 0, best_run_ = 0;
