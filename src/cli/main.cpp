@@ -74,8 +74,7 @@ class Command {
   int run() {
     declare();
     if (argc_ < 2) return misused("a verb is missing");
-    if (argv_[1][0] != '-' && !verbs_.count(argv_[1]))
-      return misused(fmt::format("`{}` is no verb", argv_[1]));
+    if (argv_[1][0] != '-' && !verbs_.count(argv_[1])) return misused(fmt::format("`{}` is no verb", argv_[1]));
     try {
       app_.parse(argc_, argv_);
     } catch (const CLI::ParseError& e) {
@@ -172,10 +171,8 @@ class Command {
     sub->add_option("--trace", a_.trace, "write a Chrome trace of the passes")->check(not_empty());
   }
   void takes_tolerance(CLI::App* sub) {
-    sub->add_option("--rtol", a_.rtol, "relative error that is accepted beyond the derived bound")
-        ->check(at_least(0));
-    sub->add_option("--atol", a_.atol, "absolute error that is accepted beyond the derived bound")
-        ->check(at_least(0));
+    sub->add_option("--rtol", a_.rtol, "relative error that is accepted beyond the derived bound")->check(at_least(0));
+    sub->add_option("--atol", a_.atol, "absolute error that is accepted beyond the derived bound")->check(at_least(0));
   }
 
   void declare() {
@@ -197,8 +194,7 @@ class Command {
     s->add_option("--budget", a_.budget, "60s, 5m, 500c (candidates) or none");
     s->add_flag("--deterministic", a_.deterministic, "take the cost model's choice, verified but not timed");
     s->add_option("-o,--output", a_.output, "write the artefact folder")->check(not_empty());
-    s->add_option("--require-speedup", a_.require_speedup, "exit with 5 below this speedup")
-        ->check(at_least(0));
+    s->add_option("--require-speedup", a_.require_speedup, "exit with 5 below this speedup")->check(at_least(0));
 
     s = verb("search", "The algebraic phase alone: equal graphs, with derivations.",
              "cleave search examples/attention.graph --list", [this] { return search(); });
@@ -224,11 +220,11 @@ class Command {
                   "graph: the graph; stabilised: an equal graph; itgraph: the schedule; tile: the tile program; vec, "
                   "llvm, asm: the code")
         ->type_name(stages);
-    s->add_option("--candidate", a_.candidate, "which candidate, best predicted first")
-        ->check(at_least(0));
+    s->add_option("--candidate", a_.candidate, "which candidate, best predicted first")->check(at_least(0));
     s->add_option("--graph", a_.graph, "which equal graph (stabilised)")->check(at_least(0));
     s->add_flag("--unfused", a_.unfused, "the unfused schedule");
-    s->add_option("-o,--output", a_.output, "write the text to a file, and the constants of a graph beside it")->check(not_empty());
+    s->add_option("-o,--output", a_.output, "write the text to a file, and the constants of a graph beside it")
+        ->check(not_empty());
     s->add_flag("--operators", a_.operators, "list the operators of the graph language");
 
     s = verb("run", "Run an artefact, a tile program or a graph once.",

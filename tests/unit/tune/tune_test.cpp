@@ -273,7 +273,8 @@ TEST(Reference, AsksNothingOfElementsWhoseWayOverflowsInTheGraphAsGiven) {
   EXPECT_TRUE(judged(norm, 0).ok);
   EXPECT_TRUE(judged(norm, NAN).ok);
   const Problem half = problem_of(
-      " input X: f16[4, 3]\n input V: f16[3, 2]\n output Y = mul(contract(\"i j, j k -> i k\", mul(add(abs(X), 2), 60000), V), 0.001)");
+      " input X: f16[4, 3]\n input V: f16[3, 2]\n output Y = mul(contract(\"i j, j k -> i k\", mul(add(abs(X), 2), "
+      "60000), V), 0.001)");
   EXPECT_TRUE(judged(half, INFINITY).ok);
 }
 
