@@ -1,9 +1,11 @@
 #include "cost/estimate.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <map>
 #include <set>
+#include <span>
+#include <unordered_map>
 
 #include "base/match.hpp"
 
@@ -48,15 +50,36 @@ double vector_cycles(Fn fn, const Machine& m) {
   }
 }
 
+// Loops may depend on the loops around them (a mask's bounds, a short last tile), so extents are averaged over some
+// iterations of these: each sample has one value for each loop around the statement, spread evenly over its range, and
+// how often the statement runs as seen from there.
+constexpr int kSamples = 8;
+
+struct Sample {
+  std::unordered_map<Expr, int64_t> at;
+  double times = 1;
+};
+using Samples = std::array<Sample, kSamples>;
+
 struct Counter {
   const Program& p;
   const Machine& m;
   KernelEstimate e = {};
   std::set<BufferId> touched = {};
 
-  double most(Expr x) const {
-    const auto b = p.syms->bounds(x);
-    return static_cast<double>(std::max<int64_t>(b.hi, 0));
+  double value(Expr x, const Sample& s) const {
+    if (const auto c = p.syms->as_constant(x)) return static_cast<double>(std::max<int64_t>(*c, 0));
+    return static_cast<double>(std::max<int64_t>(p.syms->evaluate(x, s.at), 0));
+  }
+  // How often the body of a statement with these extents runs, each run counted.
+  double points(std::span<const Expr> extents, const Samples& samples) const {
+    double sum = 0;
+    for (const Sample& s : samples) {
+      double n = s.times;
+      for (Expr x : extents) n *= value(x, s);
+      sum += n;
+    }
+    return sum / kSamples;
   }
   BufferId root(BufferId id) const { return p.buffer(id).alias_of.valid() ? p.buffer(id).alias_of : id; }
   void traffic(BufferId id, double elements) {
@@ -65,10 +88,16 @@ struct Counter {
     touched.insert(root(id));
   }
 
-  void nest(const Nest& n, double times) {
-    double points = times;
-    for (const Axis& a : n.axes) points *= most(a.extent);
+  void nest(const Nest& n, const Samples& samples) {
+    std::vector<Expr> extents;
+    for (const Axis& a : n.axes) extents.push_back(a.extent);
+    // Axes may depend on earlier ones: these stand at their middle.
+    Samples inside = samples;
+    for (Sample& s : inside)
+      for (const Axis& a : n.axes) s.at[a.symbol] = static_cast<int64_t>(value(a.extent, s) / 2);
+    const double points = this->points(extents, inside), times = this->points({}, samples);
     if (points == 0) return;
+    const double rows = n.axes.empty() ? points : this->points(std::span(extents).first(extents.size() - 1), inside);
     const Expr inner = n.axes.empty() ? Expr() : n.axes.back().symbol;
     double cycles = 0;
     bool scalar = n.sequential;
@@ -86,7 +115,7 @@ struct Counter {
                 unit = unit && a + 1 == l.at.size();
               }
             }
-            if (!moves && !dynamic && inner.valid()) reads /= std::max(1.0, most(n.axes.back().extent));
+            if (!moves && !dynamic && inner.valid()) reads = std::min(reads, rows);
             cycles += reads / points * (dynamic || !unit ? static_cast<double>(m.f32_lanes()) : 0.5);
             traffic(l.buffer, reads);
           },
@@ -109,9 +138,13 @@ struct Counter {
     e.compute_cycles += points * cycles / lanes + times * 8;
   }
 
-  void matmul(const Matmul& x, double times) {
-    const double rows = most(x.m), columns = most(x.n), depth = most(x.k);
-    const double fma = rows * columns * depth * times;
+  void matmul(const Matmul& x, const Samples& samples) {
+    const Expr sizes[] = {x.m, x.n, x.k};
+    const Expr a_sizes[] = {x.m, x.k}, b_sizes[] = {x.k, x.n}, c_sizes[] = {x.m, x.n};
+    const double fma = points(sizes, samples);
+    if (fma == 0) return;
+    const double b_elements = points(b_sizes, samples);
+    const double rows = fma / b_elements, depth = fma / points(c_sizes, samples);
     const bool wide = p.buffer(x.a.buffer).dtype == DType::f64 || p.buffer(x.b.buffer).dtype == DType::f64;
     const double lanes = m.f32_lanes() / (wide ? 2.0 : 1.0);
     e.flops += 2 * fma;
@@ -119,22 +152,36 @@ struct Counter {
     const double register_rows = std::min(rows, 8.0);
     const double eta = std::min(1.0, register_rows / 4) * depth / (depth + 8);
     e.compute_cycles += fma / (lanes * m.fma_pipes) / std::max(eta, 0.05);
-    traffic(x.a.buffer, rows * depth * times);
-    traffic(x.b.buffer, columns * depth * times);
-    traffic(x.c.buffer, rows * columns * times * (x.init == Matmul::Init::zero ? 1 : 2));
+    traffic(x.a.buffer, points(a_sizes, samples));
+    traffic(x.b.buffer, b_elements);
+    traffic(x.c.buffer, points(c_sizes, samples) * (x.init == Matmul::Init::zero ? 1 : 2));
   }
 
-  void statements(const std::vector<Statement>& body, double times) {
+  void statements(const std::vector<Statement>& body, const Samples& samples, int depth) {
     for (const Statement& s : body)
       match(
           s.what,
           [&](const For& f) {
-            const double span = std::max(0.0, most(p.syms->sub(f.hi, f.lo)));
-            const double trips = std::ceil(span / static_cast<double>(f.step));
-            if (f.parallel) e.tasks = static_cast<int64_t>(static_cast<double>(e.tasks) * std::max(trips, 0.0));
-            statements(f.body, times * trips);
+            Samples inside = samples;
+            double most = 0;
+            for (int k = 0; k < kSamples; ++k) {
+              Sample& one = inside[static_cast<size_t>(k)];
+              const auto bound = [&](Expr x) {
+                const auto c = p.syms->as_constant(x);
+                return c ? *c : p.syms->evaluate(x, one.at);
+              };
+              const int64_t lo = bound(f.lo), span = std::max<int64_t>(bound(f.hi) - lo, 0);
+              const int64_t trips = (span + f.step - 1) / f.step;
+              // Neighbouring loops take different places: the k-th sample in the order of a stride that is odd.
+              const double place = ((k * (2 * depth + 1) + depth) % kSamples + 0.5) / kSamples;
+              one.at[f.symbol] = lo + f.step * static_cast<int64_t>(place * static_cast<double>(trips));
+              one.times *= static_cast<double>(trips);
+              most = std::max(most, static_cast<double>(trips));
+            }
+            if (f.parallel) e.tasks = static_cast<int64_t>(static_cast<double>(e.tasks) * most);
+            statements(f.body, inside, depth + 1);
           },
-          [&](const Nest& n) { nest(n, times); }, [&](const Matmul& x) { matmul(x, times); });
+          [&](const Nest& n) { nest(n, samples); }, [&](const Matmul& x) { matmul(x, samples); });
   }
 };
 
@@ -149,7 +196,7 @@ std::vector<KernelEstimate> estimate(const Program& program, const Machine& mach
     Counter c{program, machine};
     c.e.name = k.name;
     c.e.once = k.once;
-    c.statements(k.body, 1);
+    c.statements(k.body, {}, 0);
     for (BufferId b : c.touched)
       c.e.memory_bytes +=
           std::min(static_cast<double>(program.elements(b) * byte_size(program.buffer(b).dtype)), c.e.cache_bytes);

@@ -1,6 +1,7 @@
 #include "itgraph/itgraph.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "base/match.hpp"
@@ -28,16 +29,20 @@ const char* name(Role role) {
   return "";
 }
 
-void TensorMap::enter(Expr index, Expr counter, int64_t step) {
+void TensorMap::enter(Expr index, Expr counter, int64_t step) { enter(index, counter, step, step, {}); }
+
+void TensorMap::enter(Expr index, Expr counter, int64_t step, int64_t aligned, Expr end) {
   Interval& i = intervals_[index];
   sym::Pool& s = *program_->syms;
+  i.aligned = i.offset.valid() ? std::gcd(i.aligned, aligned) : aligned;
   i.offset = i.offset.valid() ? s.add(i.offset, counter) : counter;
   i.tile = step;
+  if (end.valid()) i.end = end;
 }
 
 Interval TensorMap::of(Expr index) const {
   auto it = intervals_.find(index);
-  if (it == intervals_.end()) return {program_->syms->constant(0), 0};
+  if (it == intervals_.end()) return {program_->syms->constant(0), 0, {}, 1};
   return it->second;
 }
 
@@ -53,6 +58,11 @@ Expr TensorMap::size(Expr index) const {
   sym::Pool& s = *program_->syms;
   const Expr extent = program_->extents.at(index);
   if (i.tile == 0) return extent;
+  if (i.end.valid()) {
+    const Expr end = s.min(extent, i.end);
+    if (s.divides(i.tile, end) == sym::Proof::yes && i.aligned % i.tile == 0) return s.constant(i.tile);
+    return s.min(s.constant(i.tile), s.sub(end, i.offset));
+  }
   const Expr rest = s.sub(extent, i.offset);
   // Every tile is full when the steps divide the extent: offset is a multiple of the tile below the extent.
   const auto constant = s.as_constant(extent);

@@ -109,7 +109,9 @@ struct Program {
 // Where an index stands inside nested blocks: it covers [offset, min(offset + tile, extent)).
 struct Interval {
   Expr offset;
-  int64_t tile = 0;  // 0: the index is whole
+  int64_t tile = 0;     // 0: the index is whole
+  Expr end;             // given: the interval ends there at the latest, not only at the extent
+  int64_t aligned = 1;  // the offset is a multiple of it
 };
 
 // The tensor map of an access: an interval for each index. Nested tiles compose by addition.
@@ -118,6 +120,9 @@ class TensorMap {
   explicit TensorMap(const Program& program) : program_(&program) {}
   // Enters a loop: `counter` runs over multiples of the step inside the current interval.
   void enter(Expr index, Expr counter, int64_t step);
+  // The same for a loop that starts and ends where a mask says: counters are multiples of `aligned`, tiles end at
+  // `end`.
+  void enter(Expr index, Expr counter, int64_t step, int64_t aligned, Expr end);
   Interval of(Expr index) const;
   // Elements of the interval in this iteration: min(tile, extent - offset).
   Expr size(Expr index) const;

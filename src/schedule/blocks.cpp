@@ -1,5 +1,7 @@
 #include "schedule/blocks.hpp"
 
+#include "schedule/masks.hpp"
+
 #include <algorithm>
 
 namespace cleave::schedule {
@@ -216,12 +218,27 @@ class KernelBuilder {
         const int64_t n = extent(s);
         if (carried > 0) {
           const int64_t step = heavy ? tiling_.reduce : 4096;
-          if (heavy ? n > 2 * step : carried > kWholeElements)
+          // A mask skips whole tiles, so there should be some.
+          if (heavy ? n > (masked(s) ? 1 : 2) * step : carried > kWholeElements)
             if (n > step) loops_[s] = step;
         } else if (heavy && n > kWholeDepth) {
           loops_[s] = tiling_.depth;
         }
       }
+  }
+
+  // Whether a mask makes elements of a reduction over the index the identity.
+  bool masked(Expr s) const {
+    std::vector<Compute> computes;
+    for (size_t m = 0; m < units_.size(); ++m) computes.push_back(instance(m));
+    const MadeBy made_by = [&](itgraph::ValueId v) -> const Compute* {
+      for (const Compute& c : computes)
+        if (c.how == Compute::How::map && c.results[0].value == v) return &c;
+      return nullptr;
+    };
+    return std::any_of(computes.begin(), computes.end(), [&](const Compute& c) {
+      return contains(c.reduced, s) && !needed_for(*plan_.it.syms, c, s, made_by).empty();
+    });
   }
 
   bool waits_for_loop(const std::vector<Expr>& symbols, const std::set<Expr>& open) const {
@@ -246,19 +263,7 @@ class KernelBuilder {
     return out;
   }
 
-  Compute instance(size_t m) const {
-    Compute c = plan_.units[units_[m].unit].compute();
-    sym::Pool& pool = *plan_.it.syms;
-    for (Expr& s : c.reduced) s = rename(s);
-    for (itgraph::Target& t : c.results)
-      for (Expr& s : t.axes) s = rename(s);
-    for (tile::Node& n : c.nodes) {
-      if (auto* l = std::get_if<tile::Load>(&n.what))
-        for (tile::Index& i : l->at) i.affine = pool.substitute(i.affine, group_.rename);
-      if (auto* v = std::get_if<tile::IndexValue>(&n.what)) v->value = pool.substitute(v->value, group_.rename);
-    }
-    return c;
-  }
+  Compute instance(size_t m) const { return renamed(plan_, group_, units_[m].unit); }
 
   // Fills a block with the pending units. `open`: indices whose loops enclose it.
   // `goals`: what the block is for, beside what leaves the kernel.

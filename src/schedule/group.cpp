@@ -65,6 +65,20 @@ std::vector<Expr> axes_of(const Plan& plan, const Group& group, size_t unit) {
   return out;
 }
 
+itgraph::Compute renamed(const Plan& plan, const Group& group, size_t unit) {
+  Compute c = plan.units[unit].compute();
+  sym::Pool& pool = *plan.it.syms;
+  for (Expr& s : c.reduced) s = renamed(group, s);
+  for (itgraph::Target& t : c.results)
+    for (Expr& s : t.axes) s = renamed(group, s);
+  for (tile::Node& n : c.nodes) {
+    if (auto* l = std::get_if<tile::Load>(&n.what))
+      for (tile::Index& i : l->at) i.affine = pool.substitute(i.affine, group.rename);
+    if (auto* v = std::get_if<tile::IndexValue>(&n.what)) v->value = pool.substitute(v->value, group.rename);
+  }
+  return c;
+}
+
 std::vector<Expr> reduced_of(const Plan& plan, const Group& group, size_t unit) {
   std::vector<Expr> out;
   for (Expr s : plan.units[unit].compute().reduced) add_unique(out, renamed(group, s));

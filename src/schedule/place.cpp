@@ -9,6 +9,10 @@
 
 namespace cleave::schedule {
 
+namespace {
+constexpr int kPrepared = 1000;  // buffers of a reduction that are made before its loop
+}
+
 std::set<ItValue> visible_values(const itgraph::Program& p) {
   std::set<ItValue> out;
   std::map<ItValue, size_t> maker;
@@ -53,6 +57,7 @@ Result<tile::Program> Placer::run() {
   for (const itgraph::Kernel& k : it_.kernels) {
     tile::Kernel kernel{kernel_name(k.name), find_constant(k), {}};
     scratch_.clear();
+    scratch_of_.clear();
     made_.clear();
     match(
         k.what,
@@ -218,7 +223,13 @@ Scratch Placer::make_scratch(const std::string& stem, DType dtype, const std::ve
     shape.push_back(map.most(axes[i]));
   }
   for (Expr e : axes) s.origin.push_back(map.of(e).offset);
-  s.buffer = scratch(stem, dtype, shape);
+  BufferId& known = scratch_of_[{current_, asked_++}];
+  bool same =
+      current_ && known.valid() && out_.buffer(known).dtype == dtype && out_.buffer(known).shape.size() == shape.size();
+  for (size_t i = 0; same && i < shape.size(); ++i)
+    same = syms_.is(out_.buffer(known).shape[i], std::max<int64_t>(shape[i], 1));
+  if (!same) known = scratch(stem, dtype, shape);
+  s.buffer = known;
   return s;
 }
 
@@ -425,47 +436,60 @@ void Placer::reduce_compute(const Compute& c, const itgraph::TensorMap& map, boo
   if (!looped) flush(t, map, body);
 }
 
-void Placer::block(const itgraph::Block& b, itgraph::TensorMap map, std::vector<Statement>& body) {
-  const std::vector<const Compute*> reductions = opened_by(b, opened_);
-  for (const Compute* c : reductions) prepare(*c, map, body);
-  const itgraph::TensorMap outside = map;
-  std::vector<tile::For> loops;
-  for (const itgraph::Loop& l : b.loops) {
-    const int64_t n = extent(l.index);
-    const itgraph::Interval around = map.of(l.index);
-    const Expr limit = around.tile > 0 ? map.size(l.index) : syms_.constant(n);
-    const Expr counter =
-        syms_.fresh(syms_.symbol_name(l.index), {0, std::max<int64_t>((around.tile > 0 ? around.tile : n) - 1, 0)});
-    syms_.set_multiple(counter, l.step);
-    loops.push_back({counter, syms_.constant(0), limit, l.step, b.kind == itgraph::Kind::parallel, {}});
-    map.enter(l.index, counter, l.step);
-  }
-  std::vector<Expr> added;
-  if (b.kind == itgraph::Kind::reduce)
-    for (const itgraph::Loop& l : b.loops)
-      if (opened_.insert(l.index).second) added.push_back(l.index);
-  std::vector<Statement> inner;
+void Placer::items(const itgraph::Block& b, const itgraph::TensorMap& map, std::vector<Statement>& body) {
   for (const itgraph::Item& i : b.items)
     match(
         i.what,
-        [&](const Compute& c) {
+        [&](const Compute& as_written) {
+          const Compute c = assume(syms_, as_written, known_);
+          current_ = &as_written;
+          asked_ = 0;
           for (const itgraph::Target& t : c.results) made_.insert(t.value);
           const bool looped =
               std::any_of(c.reduced.begin(), c.reduced.end(), [&](Expr s) { return opened_.count(s) > 0; });
           switch (c.how) {
-            case Compute::How::map: return map_compute(c, map, inner);
-            case Compute::How::reduce: return reduce_compute(c, map, looped, inner);
-            case Compute::How::scaled: scaled_compute(c, map, looped, inner); return;
+            case Compute::How::map: return map_compute(c, map, body);
+            case Compute::How::reduce: return reduce_compute(c, map, looped, body);
+            case Compute::How::scaled: scaled_compute(c, map, looped, body); return;
           }
         },
-        [&](const itgraph::Block& deeper) { block(deeper, map, inner); });
-  for (Expr s : added) opened_.erase(s);
-  for (size_t i = loops.size(); i-- > 0;) {
-    loops[i].body = std::move(inner);
-    inner.clear();
-    inner.push_back({std::move(loops[i])});
+        [&](const itgraph::Block& deeper) { block(deeper, map, body); });
+}
+
+void Placer::block(const itgraph::Block& b, itgraph::TensorMap map, std::vector<Statement>& body) {
+  const std::vector<const Compute*> reductions = opened_by(b, opened_);
+  for (const Compute* c : reductions) {
+    current_ = c;
+    asked_ = kPrepared;
+    prepare(*c, map, body);
   }
-  for (Statement& s : inner) body.push_back(std::move(s));
+  const itgraph::TensorMap outside = map;
+  std::vector<Expr> added;
+  if (b.kind == itgraph::Kind::reduce)
+    for (const itgraph::Loop& l : b.loops)
+      if (opened_.insert(l.index).second) added.push_back(l.index);
+  if (!masked_loop(b, map, body)) {
+    std::vector<tile::For> loops;
+    for (const itgraph::Loop& l : b.loops) {
+      const int64_t n = extent(l.index);
+      const itgraph::Interval around = map.of(l.index);
+      const Expr limit = around.tile > 0 ? map.size(l.index) : syms_.constant(n);
+      const Expr counter =
+          syms_.fresh(syms_.symbol_name(l.index), {0, std::max<int64_t>((around.tile > 0 ? around.tile : n) - 1, 0)});
+      syms_.set_multiple(counter, l.step);
+      loops.push_back({counter, syms_.constant(0), limit, l.step, b.kind == itgraph::Kind::parallel, {}});
+      map.enter(l.index, counter, l.step);
+    }
+    std::vector<Statement> inner;
+    items(b, map, inner);
+    for (size_t i = loops.size(); i-- > 0;) {
+      loops[i].body = std::move(inner);
+      inner.clear();
+      inner.push_back({std::move(loops[i])});
+    }
+    for (Statement& s : inner) body.push_back(std::move(s));
+  }
+  for (Expr s : added) opened_.erase(s);
   for (const Compute* c : reductions)
     for (const itgraph::Target& t : c->results) flush(t, outside, body);
 }

@@ -1,9 +1,7 @@
 // Products as Matmul statements: which operand gives the columns, which are packed into panels, and the loops around.
 #include "schedule/placer.hpp"
 
-#include <cmath>
-#include <functional>
-#include <limits>
+#include <numeric>
 
 #include "base/match.hpp"
 
@@ -44,7 +42,7 @@ int64_t Placer::panel_width(int64_t columns, DType dtype) const {
 }
 
 std::optional<Placer::Operand> Placer::packed(const tile::Load& l, const std::vector<Expr>& batch, Expr depth,
-                                              Expr columns) {
+                                              Expr columns, int64_t tile) {
   const Role role = it_.value(l.buffer).role;
   std::vector<Expr> axes = batch;
   axes.push_back(depth);
@@ -57,7 +55,10 @@ std::optional<Placer::Operand> Placer::packed(const tile::Load& l, const std::ve
   }
   for (const tile::Index& i : l.at) key += syms_.print(syms_.substitute(i.affine, roles)) + ";";
   const DType dtype = it_.value(l.buffer).dtype;
-  const int64_t width = panel_width(extent(columns), dtype);
+  // Tiles start at panels.
+  int64_t width = panel_width(extent(columns), dtype);
+  while (tile > 0 && width > 1 && tile % width != 0 && width % 2 == 0) width /= 2;
+  key += fmt::format("{}", width);
   auto found = packed_.find(key);
   if (found == packed_.end()) {
     std::vector<Expr> shape;
@@ -144,7 +145,8 @@ bool Placer::emit_product(const Compute& c, const Orientation& o, Operand result
     std::vector<Expr> batch;
     for (Expr s : index_symbols(*o.b))
       if (s != o.depth && s != o.columns) batch.push_back(s);
-    const auto p = packed(*o.b, batch, o.depth, o.columns);
+    const itgraph::Interval at = map.of(o.columns);
+    const auto p = packed(*o.b, batch, o.depth, o.columns, at.tile > 0 ? std::gcd(at.tile, at.aligned) : 0);
     if (!p) return false;
     b = *p;
   }
@@ -159,7 +161,10 @@ bool Placer::emit_product(const Compute& c, const Orientation& o, Operand result
     return false;
   const auto c_rows = o.rows.valid() ? unit_axis(result.at, o.rows) : other_axis(result.at.size(), *c_columns);
   if (!c_rows) return false;
-  if (out_.buffer(b.buffer).panel > 0 && map.of(o.columns).tile % out_.buffer(b.buffer).panel != 0) return false;
+  const itgraph::Interval columns = map.of(o.columns);
+  if (const int64_t panel = out_.buffer(b.buffer).panel;
+      panel > 0 && columns.tile > 0 && std::gcd(columns.tile, columns.aligned) % panel != 0)
+    return false;
 
   std::unordered_map<Expr, Expr> by;
   for (Expr s : {o.rows, o.columns, o.depth})

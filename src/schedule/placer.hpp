@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "schedule/blocks.hpp"
+#include "schedule/masks.hpp"
 #include "schedule/nest_builder.hpp"
 #include "schedule/place.hpp"
 #include "schedule/plan.hpp"
@@ -124,7 +125,9 @@ class Placer {
   Operand operand(const tile::Load& l);
   int64_t panel_width(int64_t columns, DType dtype) const;
   // B as panels of columns, made by a kernel before this one (once if B is constant), shared by all who want the same.
-  std::optional<Operand> packed(const tile::Load& l, const std::vector<Expr>& batch, Expr depth, Expr columns);
+  // Panels divide `tile`, the tiles of columns (0: they are whole).
+  std::optional<Operand> packed(const tile::Load& l, const std::vector<Expr>& batch, Expr depth, Expr columns,
+                                int64_t tile);
   tile::Kernel pack_kernel(const tile::Load& l, const std::vector<Expr>& axes, BufferId buffer, bool once);
   // A product as a Matmul statement, with loops around it for the indices that are neither rows, columns nor depth.
   bool matmul_compute(const Compute& c, const itgraph::TensorMap& map, bool looped, std::vector<Statement>& body);
@@ -149,6 +152,15 @@ class Placer {
   // blocks
   std::set<Expr> opened_;  // reduce loops around the current block
   void block(const itgraph::Block& b, itgraph::TensorMap map, std::vector<Statement>& body);
+  void items(const itgraph::Block& b, const itgraph::TensorMap& map, std::vector<Statement>& body);
+  // The loop of a reduce block in up to three parts, as its masks say: partly masked, unmasked, partly masked tiles.
+  // False: nothing masks it.
+  bool masked_loop(const itgraph::Block& b, const itgraph::TensorMap& map, std::vector<Statement>& body);
+  Assumptions known_;  // comparisons that hold in the current part
+  // The parts of a masked loop use the same scratch: the n-th buffer that a compute asks for is always the same one.
+  const Compute* current_ = nullptr;
+  int asked_ = 0;
+  std::map<std::pair<const Compute*, int>, BufferId> scratch_of_;
   const itgraph::Program& it_;
   const Machine& machine_;
   sym::Pool& syms_;

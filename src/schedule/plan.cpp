@@ -119,6 +119,7 @@ class Planner {
     plan_.it.syms = g.shared_syms();
     memory_.resize(g.value_count());
     cost_.resize(g.value_count());
+    of_indices_.resize(g.value_count());
     size_.resize(g.value_count());
   }
 
@@ -288,11 +289,21 @@ class Planner {
       // A chain of reshapes over memory stays an address computation; over expressions it is free too.
       double cost = computes ? (n.op == Op::unscale ? 12 : weight(graph::scalar_fn(n.op))) : 0.5;
       int size = 1;
-      for (graph::ValueId x : n.operands)
+      bool of_indices = graph::info(n.op).category != Category::gather;
+      for (graph::ValueId x : n.operands) {
+        of_indices = of_indices && of_indices_[x.index];
         if (!memory_[x.index]) {
           cost += cost_[x.index];
           size += size_[x.index];
         }
+      }
+      // Masks are comparisons of indices: where they bound loops most of them are never evaluated, and elsewhere they
+      // are cheaper than the memory that they would fill.
+      of_indices = of_indices && std::all_of(n.results.begin(), n.results.end(), [&](graph::ValueId v) {
+                     return g_.type(v).dtype == DType::boolean || is_integer(g_.type(v).dtype);
+                   });
+      for (graph::ValueId v : n.results) of_indices_[v.index] = of_indices;
+      if (of_indices) cost = 0;
       for (graph::ValueId v : n.results) {
         cost_[v.index] = cost;
         size_[v.index] = size;
@@ -521,6 +532,7 @@ class Planner {
   Plan plan_;
   std::vector<std::optional<itgraph::ValueId>> memory_;
   std::vector<double> cost_;
+  std::vector<bool> of_indices_;  // integers and bools that follow from index values alone
   std::vector<int> size_;
   std::map<graph::ValueId, int> output_of_;
   std::map<itgraph::ValueId, size_t> unit_of_;

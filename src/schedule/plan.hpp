@@ -47,6 +47,9 @@ struct Group {
 // readings of one value differ, or an index would stand for two axes.
 std::optional<Group> unify(const Plan& plan, std::vector<size_t> units);
 
+// The unit's compute over the symbols of the group.
+itgraph::Compute renamed(const Plan& plan, const Group& group, size_t unit);
+
 // How units are gathered into kernels. Unfused: each contraction alone, chains of the others together.
 std::vector<Group> group_units(const Plan& plan, bool fuse);
 

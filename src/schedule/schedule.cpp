@@ -1,10 +1,12 @@
 #include "schedule/schedule.hpp"
 
 #include <algorithm>
+#include <list>
 #include <set>
 
 #include "cost/estimate.hpp"
 #include "schedule/blocks.hpp"
+#include "schedule/masks.hpp"
 #include "schedule/place.hpp"
 #include "schedule/plan.hpp"
 
@@ -75,15 +77,51 @@ void detach(Candidate& c) {
   c.program = tile::parse(text).value();
 }
 
+// What masks leave of the reductions of a cut: the most elements that any row needs of a masked index. nullopt: nothing
+// is masked.
+std::optional<int64_t> masked_length(const Plan& plan, const std::vector<Group>& groups) {
+  sym::Pool& syms = *plan.it.syms;
+  std::optional<int64_t> out;
+  const std::function<Range(Expr)> one_row = [](Expr s) { return Range{s, s}; };
+  for (const Group& g : groups) {
+    std::map<itgraph::ValueId, const itgraph::Compute*> maps;
+    std::list<itgraph::Compute> computes;
+    for (size_t u : g.units) {
+      if (plan.units[u].is_library()) continue;
+      computes.push_back(renamed(plan, g, u));
+      if (computes.back().how == itgraph::Compute::How::map) maps[computes.back().results[0].value] = &computes.back();
+    }
+    const MadeBy made_by = [&](itgraph::ValueId v) {
+      auto it = maps.find(v);
+      return it == maps.end() ? nullptr : it->second;
+    };
+    for (const itgraph::Compute& c : computes)
+      for (Expr s : c.reduced) {
+        const Assumptions needed = needed_for(syms, c, s, made_by);
+        if (needed.empty()) continue;
+        const LoopBounds b = bounds_of(syms, needed, s, plan.it.extents.at(s), 1, one_row);
+        for (int64_t n : sampled(syms, syms.sub(b.hi, b.lo))) out = std::max(out.value_or(0), n);
+      }
+  }
+  return out;
+}
+
 // Sizes worth trying.
-std::vector<Tiling> tilings(const Options& options) {
+std::vector<Tiling> tilings(const Options& options, std::optional<int64_t> masked) {
   // The default sizes are those that grouping was checked with.
   if (options.tile > 0) return {{options.tile, options.tile, options.tile, options.tile}, Tiling{}};
   std::vector<Tiling> out;
-  for (int64_t rows : {64, 128, 32})
+  // Tiles along the edge of a mask are computed in vain in part, the more the higher they are.
+  const std::vector<int64_t> heights = masked ? std::vector<int64_t>{64, 32, 16} : std::vector<int64_t>{64, 128, 32};
+  for (int64_t rows : heights)
     for (int64_t columns : {256, 128, 64})
       for (int64_t reduce : {128, 256, 64})
         for (int64_t depth : {256, 512}) out.push_back({rows, columns, reduce, depth});
+  // So for narrow windows tiles down to 16 x 16.
+  constexpr int64_t kNarrow = 256;
+  if (masked && *masked <= kNarrow)
+    for (int64_t rows : {64, 32, 16})
+      for (int64_t reduce : {32, 16}) out.push_back({rows, 256, reduce, 256});
   return out;
 }
 
@@ -94,7 +132,7 @@ Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>
   std::set<std::string> known;
   Diagnostics errors;
   const auto seen = visible(plan, groups);
-  for (const Tiling& t : tilings(options)) {
+  for (const Tiling& t : tilings(options, masked_length(plan, groups))) {
     auto it = nested(plan, groups, seen, t);
     if (!it) {
       errors = it.errors();

@@ -82,9 +82,17 @@ void Pool::set_multiple(Expr symbol, int64_t multiple) {
 }
 
 int64_t Pool::multiple_of(const Term& term) const {
+  auto of = [&](Expr e) {  // divides all values of e; 0 for e = 0
+    int64_t d = 0;
+    for (const Term& t : terms(e)) d = std::gcd(d, multiple_of(t));
+    return d;
+  };
   int64_t m = term.coefficient;
-  for (Expr a : term.atoms)
+  for (Expr a : term.atoms) {
     if (kind(a) == Kind::symbol) m = times(m, nodes_[a.index].multiple);
+    if (kind(a) == Kind::min || kind(a) == Kind::max)
+      m = times(m, std::gcd(of(nodes_[a.index].a), of(nodes_[a.index].b)));
+  }
   return m;
 }
 

@@ -227,7 +227,11 @@ struct Parser {
         const auto symbol = bind_symbol(*n, at);
         if (!symbol || !c.expect("{")) return false;
         const bool first = p.syms->symbol_range(*symbol).hi >= sym::kHuge;
-        const int64_t multiple = std::gcd(p.syms->as_constant(*lo).value_or(1), f.step);
+        int64_t multiple = f.step;
+        if (p.syms->divides(multiple, *lo) != sym::Proof::yes) {
+          multiple &= -multiple;  // powers of two are what layouts ask for
+          while (p.syms->divides(multiple, *lo) != sym::Proof::yes) multiple /= 2;
+        }
         p.syms->set_multiple(*symbol, first ? multiple : std::gcd(multiple, p.syms->symbol_multiple(*symbol)));
         set_range(*symbol, *lo, *hi);
         f.symbol = *symbol;

@@ -10,6 +10,8 @@ namespace {
 struct Kind {
   const char* name;
   const char* text;
+  // NaN under a mask may reach a row or not, as tiles fall (docs/graph.md): only finite inputs are tried.
+  bool finite = false;
 };
 
 const Kind kKinds[] = {
@@ -31,7 +33,8 @@ const Kind kKinds[] = {
   S = where(inside, contract("s d, l d -> s l", Q, K), -inf)
   m, u, v = scaled_reduce("s l -> s | -> s | l e -> s e", S, V)
   output O = div(v, unsqueeze(u, axes=[1]))
-})"},
+})",
+     true},
     {"a row masked with the most negative finite number", R"(graph g {
   input S: f32[4, 3]
   output P = softmax(add(S, -340000000000000000000000000000000000000.0), axis=1)
@@ -171,6 +174,7 @@ TEST(FaultKinds, EachIsRightFusedAndUnfused) {
     const auto g = graph::parse(source);
     ASSERT_TRUE(g.ok()) << render(g.errors(), &source);
     for (uint64_t seed = 0; seed < 8; ++seed) {
+      if (k.finite && static_cast<testing::Magnitude>(seed % 4) == testing::Magnitude::special) continue;
       const std::string wrong = testing::judged(*g, seed, machine, target);
       EXPECT_EQ(wrong, "") << k.name << ", seed " << seed;
       if (!wrong.empty()) break;
