@@ -1,9 +1,14 @@
-# LLVM 19 for src/jit, the shared library of the distribution. Sets CLEAVE_LLVM_LIBS.
+# LLVM 19 for src/jit, the shared library of the distribution, and lld as a library. Sets CLEAVE_LLVM_LIBS.
 find_package(LLVM 19.1 QUIET CONFIG HINTS /usr/lib/llvm-19/lib/cmake/llvm)
 if(LLVM_FOUND)
   add_library(cleave_llvm INTERFACE)
   target_include_directories(cleave_llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
-  target_link_libraries(cleave_llvm INTERFACE LLVM)
+  find_library(LLD_ELF lldELF HINTS ${LLVM_LIBRARY_DIRS})
+  find_library(LLD_COMMON lldCommon HINTS ${LLVM_LIBRARY_DIRS})
+  if(NOT LLD_ELF OR NOT LLD_COMMON)
+    message(FATAL_ERROR "lld 19 was not found: install liblld-19-dev")
+  endif()
+  target_link_libraries(cleave_llvm INTERFACE ${LLD_ELF} ${LLD_COMMON} z zstd LLVM)
   target_link_directories(cleave_llvm INTERFACE ${LLVM_LIBRARY_DIRS})
   set(CLEAVE_LLVM_LIBS cleave_llvm)
 else()

@@ -10,6 +10,7 @@
 #include "driver/artefact.hpp"
 #include "driver/doctor.hpp"
 #include "driver/execute.hpp"
+#include "driver/peers.hpp"
 #include "driver/pipeline.hpp"
 #include "driver/report.hpp"
 #include "driver/show.hpp"
@@ -243,7 +244,8 @@ class Command {
     takes_input(s, "an artefact folder, a .graph or .onnx file, or -");
     takes_pipeline(s);
     s->add_option("--inputs", a_.inputs, ".npy files in the order of the inputs")->expected(1, 4096);
-    s->add_option("--against", a_.against, "unfused (eager, torch-compile and onnxruntime are not available yet)")
+    s->add_option("--against", a_.against,
+                  "unfused, or peers of bench/run: eager, torch-compile, onnxruntime, openvino ...")
         ->delimiter(',');
     s->add_option("--suite", a_.suite, "a file of many graphs (not available yet)");
 
@@ -405,10 +407,12 @@ class Command {
   }
   int bench() {
     if (!a_.suite.empty()) return not_yet("benchmarking a suite (--suite)");
-    for (const std::string& peer : a_.against)
-      if (peer != "unfused") return not_yet(fmt::format("benchmarking against `{}`", peer));
     auto o = options();
     if (!o) return fail(o.errors(), {});
+    if (!a_.against.empty() && a_.against != std::vector<std::string>{"unfused"}) {
+      const auto status = driver::bench_against({a_.input, a_.against, o->threads, a_.json});
+      return status ? *status : fail(status.errors(), {});
+    }
     SourceText source;
     const auto r = driver::bench_program({std::move(*o), a_.input, a_.inputs, "", false, false}, source);
     if (!r) return fail(r.errors(), source);

@@ -152,6 +152,9 @@ struct Counter {
     const double register_rows = std::min(rows, 8.0);
     const double eta = std::min(1.0, register_rows / 4) * depth / (depth + 8);
     e.compute_cycles += fma / (lanes * m.fma_pipes) / std::max(eta, 0.05);
+    // Lanes that run along the depth meet at the end: about 45 operations for as many sums as there are lanes.
+    if (x.b.columns + 1 != static_cast<int>(p.buffer(x.b.buffer).shape.size()))
+      e.compute_cycles += points(c_sizes, samples) * 45 / 2 / lanes;
     traffic(x.a.buffer, points(a_sizes, samples));
     traffic(x.b.buffer, b_elements);
     traffic(x.c.buffer, points(c_sizes, samples) * (x.init == Matmul::Init::zero ? 1 : 2));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "driver/object_cache.hpp"
 #include "driver/options.hpp"
 
 namespace cleave::driver {
@@ -79,6 +80,16 @@ Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program& program, s
     TRY_ASSIGN(out->constants_, out->built_.bind_constants(views(l.constants, data)));
   }
   out->workspace_ = runtime::Buffer(std::max<int64_t>(64, out->built_.workspace_bytes()));
+  return out;
+}
+
+Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program& program, std::span<const tune::Array> constants,
+                                                 const Machine& machine, const ObjectCache& cache) {
+  const std::string key = cache.key(program, machine);
+  if (std::vector<uint8_t> object = cache.find(key); !object.empty())
+    if (auto loaded = compile(program, constants, machine, std::move(object))) return loaded;
+  TRY_ASSIGN(std::shared_ptr<CompiledProgram> out, compile(program, constants, machine));
+  cache.keep(key, out->built().object());
   return out;
 }
 

@@ -18,6 +18,7 @@ class CompiledProgram : public tune::Runnable {
   std::vector<double> kernel_seconds(const tune::Call& call) override;
 
   const jit::Built& built() const { return built_; }
+  const jit::Constants* constants() const { return constants_.get(); }            // null when the program has none
   const std::vector<std::string>& kernel_names() const { return kernel_names_; }  // of those that run at each call
 
  private:
@@ -35,6 +36,11 @@ class CompiledProgram : public tune::Runnable {
 // must outlive the result, and packs them.
 Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program& program, std::span<const tune::Array> constants,
                                                  const Machine& machine, std::vector<uint8_t> object = {});
+
+// The same through the cache of object code.
+class ObjectCache;
+Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program& program, std::span<const tune::Array> constants,
+                                                 const Machine& machine, const ObjectCache& cache);
 
 // Code for this processor with the register tiles and vector widths of `machine`.
 jit::BuildOptions build_options(const Machine& machine);

@@ -8,6 +8,7 @@
 #include "check/check_certificate.hpp"
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
+#include "driver/object_cache.hpp"
 #include "driver/sha256.hpp"
 #include "frontend/file.hpp"
 #include "frontend/npy.hpp"
@@ -153,10 +154,11 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
       c.source = source;
       if (Diagnostics bad = run_passes(c, "schedule", "bind"); !bad.empty()) return bad;
       if (Diagnostics bad = set_problem(out, *c.bound, *c.expanded, request.options.seed); !bad.empty()) return bad;
+      const ObjectCache objects(c.options.cache_dir);
       const schedule::Candidate& chosen = chosen_candidate(c, request.unfused ? -1 : 0);
-      TRY_ASSIGN(out.program, compile(chosen.program, out.problem->constants, c.machine));
+      TRY_ASSIGN(out.program, compile(chosen.program, out.problem->constants, c.machine, objects));
       if (with_unfused) {
-        TRY_ASSIGN(out.unfused, compile(c.unfused->program, out.problem->constants, c.machine));
+        TRY_ASSIGN(out.unfused, compile(c.unfused->program, out.problem->constants, c.machine, objects));
       }
       for (const schedule::KernelEstimate& k : c.unfused->kernels) out.flops += k.flops;
       out.schedule = chosen.summary;

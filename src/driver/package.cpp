@@ -1,5 +1,6 @@
 // Writes the artefact folder.
 #include <filesystem>
+#include <functional>
 
 #include "algebra/certificate.hpp"
 #include "driver/artefact.hpp"
@@ -8,6 +9,7 @@
 #include "driver/report.hpp"
 #include "driver/sha256.hpp"
 #include "frontend/file.hpp"
+#include "jit/library.hpp"
 
 namespace cleave::driver {
 
@@ -33,6 +35,18 @@ class Writer {
   }
   void write(const std::string& name, const std::string& text) { write(name, std::as_bytes(std::span(text))); }
 
+  // Lets somebody else write the file at a path.
+  void make(const std::string& name, const std::function<Diagnostics(const std::string&)>& write) {
+    if (!errors_.empty()) return;
+    const std::string path = (folder_ / name).string();
+    errors_ = write(path);
+    if (!errors_.empty()) return;
+    if (auto bytes = read_bytes(path, 0, -1, int64_t{1} << 40))
+      hashes_.emplace_back(name, sha256_hex(*bytes));
+    else
+      errors_ = bytes.errors();
+  }
+
   const Diagnostics& errors() const { return errors_; }
   const std::vector<std::pair<std::string, std::string>>& hashes() const { return hashes_; }
 
@@ -41,6 +55,31 @@ class Writer {
   Diagnostics errors_;
   std::vector<std::pair<std::string, std::string>> hashes_;
 };
+
+// The shared library and its C header.
+void write_c_library(Writer& w, Compilation& c, const CompiledProgram& program, const std::string& name) {
+  const auto arguments = [](const graph::Graph& g, graph::Op op) {
+    std::vector<lower::Argument> out;
+    for (graph::ValueId v : g.leaves(op))
+      out.push_back({g.producer(v).attributes.get<std::string>("name"), g.type(v).dtype, g.extents(v)});
+    return out;
+  };
+  jit::Interface x{name, arguments(*c.bound, graph::Op::input), {}, {}, ""};
+  for (const lower::Argument& a : arguments(*c.bound, graph::Op::scalar)) x.scalars.push_back(a.name);
+  for (const graph::Output& o : c.bound->outputs())
+    x.outputs.push_back({o.name, c.bound->type(o.value).dtype, c.bound->extents(o.value)});
+  x.note = fmt::format("{}: made by cleave {} for {}; link with -l{}", name, version(), c.machine.name,
+                       jit::c_identifier(name));
+  if (const int64_t bytes = jit::library_constant_bytes(program.built()); bytes > jit::kMaxLibraryConstants) {
+    c.notes.push_back(fmt::format("no shared library: its constants take {} bytes, more than the limit of {}", bytes,
+                                  jit::kMaxLibraryConstants));
+    return;
+  }
+  const std::string file = jit::c_identifier(name);
+  w.write(file + ".h", jit::library_header(x));
+  w.make(fmt::format("lib{}.so", file),
+         [&](const std::string& path) { return jit::write_library(program.built(), program.constants(), x, path); });
+}
 
 std::string quoted(const std::string& word) {
   std::string out = "'";
@@ -123,11 +162,15 @@ Diagnostics package_result(Compilation& c) {
       o.chosen < 0 ? *c.expanded : c.equal.at(static_cast<size_t>(o.trials[static_cast<size_t>(o.chosen)].graph)).graph;
   // Equal graphs have the leaves of the input graph, so its constants are those that lie there already.
   w.write("graph/best.graph", graph::print(with_constant_files(best)));
+  w.write("graph/input.svg", graph_svg(*c.bound));
+  w.write("graph/best.svg", graph_svg(best));
   w.write("schedule.itg", itgraph::print(o.candidate.it));
   w.write("kernels/program.tile", tile::print(o.candidate.program));
   w.write("baseline/unfused.tile", tile::print(c.unfused->program));
-  if (const auto* compiled = dynamic_cast<const CompiledProgram*>(o.runnable.get()))
+  if (const auto* compiled = dynamic_cast<const CompiledProgram*>(o.runnable.get())) {
     w.write("kernels/program.o", std::as_bytes(std::span(compiled->built().object())));
+    write_c_library(w, c, *compiled, name);
+  }
   if (o.chosen >= 0 && !c.search_skipped) {
     algebra::SearchOptions so;
     so.seed = c.options.seed;
@@ -143,6 +186,7 @@ Diagnostics package_result(Compilation& c) {
   w.write("candidates.jsonl", candidates_jsonl(c));
   w.write("path.json", path_json(c));
   w.write("trace.json", trace_json(c));
+  w.write("report.html", report_html(c));
   w.write("repro.sh", repro_script(c));
   const std::string manifest = manifest_json(c, w.hashes());
   w.write("manifest.json", manifest);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "driver/compile.hpp"
+#include "driver/object_cache.hpp"
 #include "driver/pipeline.hpp"
 #include "frontend/file.hpp"
 #include "jit/calibrate.hpp"
@@ -161,8 +162,9 @@ Diagnostics tune_candidates(Compilation& c) {
   c.problem = std::make_unique<tune::Problem>(
       tune::Problem{*c.expanded, std::move(data->inputs), std::move(data->scalars), std::move(data->constants)});
 
+  const ObjectCache objects(c.options.cache_dir);
   const tune::Compile compiler = [&](const tile::Program& program) -> Result<std::shared_ptr<tune::Runnable>> {
-    TRY_ASSIGN(std::shared_ptr<CompiledProgram> p, compile(program, c.problem->constants, c.machine));
+    TRY_ASSIGN(std::shared_ptr<CompiledProgram> p, compile(program, c.problem->constants, c.machine, objects));
     return std::shared_ptr<tune::Runnable>(std::move(p));
   };
   tune::Options o;

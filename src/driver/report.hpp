@@ -39,8 +39,11 @@ std::string manifest_json(const Compilation& c,
                           const std::vector<std::pair<std::string, std::string>>& hashes);  // cleave.manifest/1
 std::string errors_json(const Diagnostics& errors, const SourceText* source);               // cleave.error/1
 std::string candidates_jsonl(const Compilation& c);
-std::string path_json(const Compilation& c);   // cleave.path/1: the steps from the input graph to the chosen one
-std::string trace_json(const Compilation& c);  // Chrome's trace format
+std::string path_json(const Compilation& c);    // cleave.path/1: the steps from the input graph to the chosen one
+std::string trace_json(const Compilation& c);   // Chrome's trace format
+std::string report_html(const Compilation& c);  // one page, no network
+
+std::string graph_svg(const graph::Graph& graph);  // a drawing, at most 2000 nodes
 
 std::string result_text(const Compilation& c);  // for people
 std::string search_text(const Compilation& c, bool derivations);

@@ -152,6 +152,7 @@ std::string Built::vec_text() const { return vec::print(impl_->lowered.module); 
 Result<std::string> Built::llvm_text() const { return jit::llvm_text(impl_->lowered.module, impl_->code); }
 Result<std::string> Built::asm_text() const { return jit::asm_text(impl_->lowered.module, impl_->code); }
 const std::vector<uint8_t>& Built::object() const { return impl_->compiled.object(); }
+const Target& Built::target() const { return impl_->code.target; }
 
 Result<std::shared_ptr<const Constants>> Built::bind_constants(std::span<const TensorView> constants,
                                                                const RunOptions& options) const {
@@ -172,6 +173,10 @@ Result<std::shared_ptr<const Constants>> Built::bind_constants(std::span<const T
   if (Diagnostics problems = impl_->once->run(call, executor_of(options, serial), options.machine); !problems.empty())
     return problems;
   return std::shared_ptr<const Constants>(std::move(out));
+}
+
+ConstantMemory memory_of(const Constants& constants) {
+  return {{constants.data.begin(), constants.data.end()}, constants.packed.data()};
 }
 
 Diagnostics Built::run(std::span<const TensorView> inputs, std::span<const double> scalars,

@@ -31,6 +31,13 @@ struct BuildOptions {
 // copied; it has to stay alive.
 class Constants;
 
+// The memory of bound constants, for libraries that keep it.
+struct ConstantMemory {
+  std::vector<const void*> data;  // of each constant, dense row-major
+  const void* packed = nullptr;   // lower::Lowered::packed_bytes
+};
+ConstantMemory memory_of(const Constants& constants);
+
 struct RunOptions {
   Executor* executor = nullptr;  // not given: the calling thread
   void* workspace = nullptr;     // workspace_bytes(), 64-byte aligned; not given: allocated for the call
@@ -60,6 +67,7 @@ class Built {
   Result<std::string> asm_text() const;
   // Object code, and a Built from it without compiling (same program, same options).
   const std::vector<uint8_t>& object() const;
+  const Target& target() const;
 
  private:
   friend Result<Built> build(const tile::Program&, const BuildOptions&);

@@ -17,6 +17,7 @@
 #include <mutex>
 
 #include "jit/emit.hpp"
+#include "jit/target_machine.hpp"
 #include "vec/expand_math.hpp"
 
 namespace cleave::jit {
@@ -36,21 +37,6 @@ std::string host_features() {
   for (const auto& feature : llvm::sys::getHostCPUFeatures())
     out += fmt::format("{}{}{}", out.empty() ? "" : ",", feature.getValue() ? '+' : '-', feature.getKey().str());
   return out;
-}
-
-Result<std::unique_ptr<llvm::TargetMachine>> target_machine(const Target& target) {
-  initialize_llvm();
-  const std::string triple = llvm::sys::getProcessTriple();
-  std::string problem;
-  const llvm::Target* t = llvm::TargetRegistry::lookupTarget(triple, problem);
-  if (!t) return diagnose(Code::codegen_failed, problem);
-  llvm::TargetOptions options;
-  options.MCOptions.AsmVerbose = true;
-  std::unique_ptr<llvm::TargetMachine> machine(t->createTargetMachine(triple, target.cpu, target.features, options,
-                                                                      llvm::Reloc::PIC_, llvm::CodeModel::Small,
-                                                                      llvm::CodeGenOptLevel::Default, true));
-  if (!machine) return diagnose(Code::codegen_failed, "there is no target machine for " + triple);
-  return machine;
 }
 
 // Common subexpressions and loop invariants only.
@@ -94,18 +80,38 @@ Result<Emitted> emit(const vec::Module& module, const Options& options) {
 Result<llvm::SmallVector<char, 0>> generate(const vec::Module& module, const Options& options,
                                             llvm::CodeGenFileType kind) {
   TRY_ASSIGN(Emitted emitted, emit(module, options));
-  llvm::SmallVector<char, 0> bytes;
-  llvm::raw_svector_ostream stream(bytes);
-  llvm::legacy::PassManager passes;
-  if (emitted.machine->addPassesToEmitFile(passes, stream, nullptr, kind))
-    return diagnose(Code::codegen_failed, "the target machine emits no code of this kind");
-  passes.run(*emitted.module);
-  return bytes;
+  return jit::generate(*emitted.module, *emitted.machine, kind);
 }
 
 std::string message(llvm::Error error) { return llvm::toString(std::move(error)); }
 
 }  // namespace
+
+Result<std::unique_ptr<llvm::TargetMachine>> target_machine(const Target& target) {
+  initialize_llvm();
+  const std::string triple = llvm::sys::getProcessTriple();
+  std::string problem;
+  const llvm::Target* t = llvm::TargetRegistry::lookupTarget(triple, problem);
+  if (!t) return diagnose(Code::codegen_failed, problem);
+  llvm::TargetOptions options;
+  options.MCOptions.AsmVerbose = true;
+  std::unique_ptr<llvm::TargetMachine> machine(t->createTargetMachine(triple, target.cpu, target.features, options,
+                                                                      llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                                                      llvm::CodeGenOptLevel::Default, true));
+  if (!machine) return diagnose(Code::codegen_failed, "there is no target machine for " + triple);
+  return machine;
+}
+
+Result<llvm::SmallVector<char, 0>> generate(llvm::Module& module, llvm::TargetMachine& machine,
+                                            llvm::CodeGenFileType kind) {
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager passes;
+  if (machine.addPassesToEmitFile(passes, stream, nullptr, kind))
+    return diagnose(Code::codegen_failed, "the target machine emits no code of this kind");
+  passes.run(module);
+  return bytes;
+}
 
 struct CompiledModule::Impl {
   std::vector<uint8_t> object;

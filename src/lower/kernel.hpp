@@ -47,5 +47,6 @@ void lower_nest(Kernel& k, const tile::Nest& nest);
 // Emits the nest when it is a copy that transposes; false: it is not, nothing was emitted.
 bool lower_transpose(Kernel& k, const tile::Nest& nest);
 void lower_matmul(Kernel& k, const tile::Matmul& matmul);
+void lower_dot(Kernel& k, const tile::Matmul& matmul);  // of a B whose depth is contiguous
 
 }  // namespace cleave::lower

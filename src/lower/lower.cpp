@@ -150,6 +150,12 @@ Result<Lowered> lower(const tile::Program& program, const Machine& machine) {
   out.scalars = plan.scalars;
   out.workspace_bytes = plan.workspace_bytes;
   out.packed_bytes = plan.packed_bytes;
+  out.constant_read.assign(plan.constants.size(), false);
+  for (const tile::Kernel& kernel : program.kernels)
+    if (!kernel.once)
+      for (const BufferId id : used_roots(kernel, plan))
+        if (const Buffer& b = program.buffer(id); b.place == Place::constant)
+          out.constant_read[static_cast<size_t>(b.argument)] = true;
   for (const bool once : {true, false})
     for (size_t i = 0; i < program.kernels.size(); ++i) {
       const tile::Kernel& kernel = program.kernels[i];

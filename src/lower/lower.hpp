@@ -35,7 +35,8 @@ struct Argument {
 struct Lowered {
   vec::Module module;
   std::vector<Argument> inputs, constants, outputs;
-  int scalars = 0;  // how many run-time scalars the program has
+  std::vector<bool> constant_read;  // by a kernel that runs at each call; the others are read by `once` kernels only
+  int scalars = 0;                  // how many run-time scalars the program has
   int64_t workspace_bytes = 0;
   int64_t packed_bytes = 0;
   std::vector<Launch> launches;  // in order, `once` kernels first

@@ -95,7 +95,9 @@ class MatmulEmitter {
   // Chunks of k such that a block of B stays in L1 from one row block to the next.
   void chunks() {
     const int64_t row_bytes = int64_t{shape_.vectors} * lanes_ * byte_size(tile_.b_dtype);
-    const int64_t fitting = std::max<int64_t>(64, k_.machine.l1_bytes / 2 / row_bytes / 8 * 8);
+    // Short chunks when few rows meet weights from memory: the fetching of the next block keeps pace evenly.
+    const int64_t fitting =
+        streams() && most_rows_ <= 32 ? 64 : std::max<int64_t>(64, k_.machine.l1_bytes / 2 / row_bytes / 8 * 8);
     const int64_t depth = k_.pool.bounds(depth_).hi;
     const auto kind = m_.init == Matmul::Init::zero   ? MatmulTile::Init::zero
                       : m_.init == Matmul::Init::load ? MatmulTile::Init::load
@@ -136,23 +138,40 @@ class MatmulEmitter {
     b_.if_then(b_.lt(full, all), [&] { rows(full, shape_, b_.sub(all, full)); });
   }
 
-  // Weights that come from memory past few rows. The row blocks after the first find theirs in L1, so memory would rest
-  // meanwhile: block q fetches line q of each row of the next chunk, which lies behind this one when a panel is as wide
-  // as the tile.
-  void stream(MatmulTile& t, Value i) {
+  // B comes from memory or from a cache that others share.
+  bool streams() const {
+    return k_.layout(m_.b.buffer).bytes > k_.machine.l2_bytes && k_.buffer(m_.b.buffer).place != Place::scratch;
+  }
+  // How many bytes behind the first element of B the columns from j on begin, at depth k0.
+  Value b_at(Value j, Value k0) {
+    const int64_t bytes = byte_size(tile_.b_dtype);
+    Value p;
+    if (panel_ > 0) {
+      const Value panel = b_.div(j, b_.i64(panel_)), in_panel = b_.sub(j, b_.mul(panel, b_.i64(panel_)));
+      p = b_.add(b_.mul(panel, b_.i64(k_.layout(m_.b.buffer).panel_stride * bytes)), b_.mul(in_panel, b_.i64(bytes)));
+    } else {
+      p = b_.mul(j, b_.i64(bytes));
+    }
+    return b_.add(p, b_.mul(b_.mul(k0, tile_.b_row_stride), b_.i64(bytes)));
+  }
+
+  // Weights that come from memory, past few rows: while the row blocks pass over this block of B, they fetch the next
+  // one into L2, each its share of the lines of a row. The next block is that of the next columns, or after the last
+  // columns the first one of the next chunk of k.
+  void stream(MatmulTile& t, Value i, Value j, Value width) {
     const Layout& l = k_.layout(m_.b.buffer);
     const int64_t row_bytes = l.strides[static_cast<size_t>(m_.b.rows)] * byte_size(t.b_dtype);
-    if (most_rows_ < 2 || most_rows_ > 256 || l.bytes <= k_.machine.l2_bytes ||
-        k_.buffer(m_.b.buffer).place == Place::scratch || row_bytes <= 0)
-      return;
-    const bool whole = panel_ == int64_t{t.vectors} * lanes_;
-    if (most_rows_ > shape_.rows && whole) {
-      const int64_t lines = std::max<int64_t>(1, row_bytes / 64);
-      const Value q = b_.min(b_.div(i, b_.i64(shape_.rows)), b_.i64(lines - 1));
-      t.prefetch_next = b_.ptr_add(t.b, b_.add(b_.mul(t.k, b_.i64(row_bytes)), b_.mul(q, b_.i64(64))));
-      t.prefetch_next_bytes = static_cast<int>(std::max<int64_t>(64, row_bytes));
-    }
-    if (most_rows_ <= 32) t.prefetch_b_rows = static_cast<int>(std::clamp<int64_t>(6144 / row_bytes, 4, 32));
+    if (most_rows_ < 2 || most_rows_ > 256 || !streams() || row_bytes <= 0) return;
+    const int64_t lines = std::max<int64_t>(1, int64_t{t.vectors} * lanes_ * byte_size(t.b_dtype) / 64);
+    const int64_t blocks = std::max<int64_t>(1, (most_rows_ + shape_.rows - 1) / shape_.rows);
+    const int64_t share = std::max<int64_t>(1, (lines + blocks - 1) / blocks);
+    const Value after = b_.add(j, width), all = k_.emit(columns_);
+    const Value next = b_.select(b_.lt(after, all), b_at(after, k0_), b_at(b_.i64(0), b_.add(k0_, t.k)));
+    const Value q =
+        b_.min(b_.mul(b_.div(i, b_.i64(shape_.rows)), b_.i64(share)), b_.i64(std::max<int64_t>(0, lines - share)));
+    t.prefetch_next = b_.ptr_add(b_.ptr_add(b0_, next), b_.mul(q, b_.i64(64)));
+    t.prefetch_next_bytes = static_cast<int>(std::max<int64_t>(64, row_bytes));
+    t.prefetch_next_lines = static_cast<int>(share);
   }
 
   // All row blocks of the columns from j on; `count`: how many of them there are, if not all.
@@ -161,18 +180,7 @@ class MatmulEmitter {
     t.vectors = shape.vectors;
     t.columns = count;
     t.b_padded = panel_ > 0;
-    const int64_t b_bytes = byte_size(t.b_dtype);
-    if (panel_ > 0) {
-      const int64_t panel_bytes = k_.layout(m_.b.buffer).panel_stride * b_bytes;
-      const int64_t width = int64_t{shape.vectors} * lanes_;
-      const Value in_panel =
-          width % panel_ == 0 ? b_.i64(0) : b_.sub(j, b_.mul(b_.div(j, b_.i64(panel_)), b_.i64(panel_)));
-      t.b = b_.ptr_add(
-          b0_, b_.add(b_.mul(b_.div(j, b_.i64(panel_)), b_.i64(panel_bytes)), b_.mul(in_panel, b_.i64(b_bytes))));
-    } else {
-      t.b = b_.ptr_add(b0_, b_.mul(j, b_.i64(b_bytes)));
-    }
-    t.b = b_.ptr_add(t.b, b_.mul(b_.mul(k0_, t.b_row_stride), b_.i64(b_bytes)));
+    t.b = b_.ptr_add(b0_, b_at(j, k0_));
     const Value a = b_.ptr_add(a_, b_.mul(b_.mul(k0_, t.a_k_stride), b_.i64(byte_size(t.a_dtype))));
     const Value c = b_.ptr_add(c_, b_.mul(j, b_.i64(byte_size(t.c_dtype))));
     auto block = [&](Value i, int height) {
@@ -181,7 +189,7 @@ class MatmulEmitter {
       one.a = b_.ptr_add(a, b_.mul(b_.mul(i, t.a_row_stride), b_.i64(byte_size(t.a_dtype))));
       one.c = b_.ptr_add(c, b_.mul(b_.mul(i, t.c_row_stride), b_.i64(byte_size(t.c_dtype))));
       if (scale_.valid()) one.scale = b_.element(scale_, i, sum_);
-      stream(one, i);
+      stream(one, i, j, b_.i64(int64_t{shape.vectors} * lanes_));
       vec::emit_matmul_tile(b_, one);
     };
     const auto m = k_.pool.as_constant(rows_);
@@ -224,6 +232,10 @@ class MatmulEmitter {
 
 }  // namespace
 
-void lower_matmul(Kernel& k, const tile::Matmul& matmul) { MatmulEmitter(k, matmul).run(); }
+void lower_matmul(Kernel& k, const tile::Matmul& matmul) {
+  const size_t rank = k.buffer(matmul.b.buffer).shape.size();
+  if (matmul.b.columns + 1 != static_cast<int>(rank)) return lower_dot(k, matmul);
+  MatmulEmitter(k, matmul).run();
+}
 
 }  // namespace cleave::lower

@@ -137,11 +137,16 @@ void collect(const std::vector<Statement>& body, std::set<BufferId>& used) {
 
 Result<Plan> plan_memory(const tile::Program& program) { return Planner{program}.run(); }
 
-Scratch plan_scratch(const tile::Program& program, const tile::Kernel& kernel, const Plan& plan) {
+std::set<BufferId> used_roots(const tile::Kernel& kernel, const Plan& plan) {
   std::set<BufferId> used, roots;
   collect(kernel.body, used);
-  for (const BufferId id : used)
-    if (program.buffer(id).place == Place::scratch) roots.insert(plan.layout(id).root);
+  for (const BufferId id : used) roots.insert(plan.layout(id).root);
+  return roots;
+}
+
+Scratch plan_scratch(const tile::Program& program, const tile::Kernel& kernel, const Plan& plan) {
+  std::set<BufferId> roots = used_roots(kernel, plan);
+  std::erase_if(roots, [&](BufferId id) { return program.buffer(id).place != Place::scratch; });
   Scratch out;
   out.offsets.assign(program.buffers.size(), -1);
   for (const BufferId id : roots) {

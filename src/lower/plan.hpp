@@ -1,6 +1,7 @@
 // Where the buffers of a tile program lie: constant shapes, strides and offsets, checked before any code is made.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "lower/lower.hpp"
@@ -32,6 +33,9 @@ struct Plan {
 
 // Fails for symbolic extents, sizes beyond the limits, and arguments without a position.
 Result<Plan> plan_memory(const tile::Program& program);
+
+// The buffers that a kernel reads or writes, aliases resolved.
+std::set<BufferId> used_roots(const tile::Kernel& kernel, const Plan& plan);
 
 // Offsets of the scratch buffers that a kernel uses (by root buffer; -1: not used) and their bytes in all.
 struct Scratch {

@@ -377,7 +377,9 @@ LoopBounds bounds_of(sym::Pool& syms, const Assumptions& needed, Expr index, Exp
   auto down = [&](Expr e) { return syms.mul(syms.floordiv(e, q), q); };
   auto up = [&](Expr e) { return syms.mul(syms.ceildiv(e, q), q); };
   LoopBounds b{zero, zero, extent, extent};
-  auto full_until = [&](Expr end) { b.full_hi = b.full_hi == extent ? syms.min(down(extent), end) : syms.min(b.full_hi, end); };
+  auto full_until = [&](Expr end) {
+    b.full_hi = b.full_hi == extent ? syms.min(down(extent), end) : syms.min(b.full_hi, end);
+  };
   auto add = [&](Expr value) {
     const auto s = solve(syms, value, index, range);
     if (!s) return full_until(zero);  // nothing is known to hold

@@ -30,8 +30,7 @@ bool Placer::masked_loop(const itgraph::Block& b, const itgraph::TensorMap& map,
     if (c->how == Compute::How::map)
       for (const itgraph::Target& t : c->results) {
         maps[t.value] = c;
-        stored = stored || (visible_.count(t.value) &&
-                            std::find(t.axes.begin(), t.axes.end(), index) != t.axes.end());
+        stored = stored || (visible_.count(t.value) && std::find(t.axes.begin(), t.axes.end(), index) != t.axes.end());
       }
   const MadeBy made_by = [&](ItValue v) {
     auto it = maps.find(v);
@@ -78,9 +77,8 @@ bool Placer::masked_loop(const itgraph::Block& b, const itgraph::TensorMap& map,
   };
   const Expr after = bounds->full_hi == bounds->hi ? bounds->hi : syms_.max(bounds->full_lo, bounds->full_hi);
   const Expr before = bounds->full_lo == bounds->lo ? bounds->lo : syms_.min(bounds->full_lo, bounds->hi);
-  std::vector<Part> parts = {{bounds->lo, before, false},
-                             {bounds->full_lo, bounds->full_hi, true},
-                             {after, bounds->hi, false}};
+  std::vector<Part> parts = {
+      {bounds->lo, before, false}, {bounds->full_lo, bounds->full_hi, true}, {after, bounds->hi, false}};
   // Few unmasked tiles are not worth a body of their own.
   const auto full = sampled(syms_, syms_.sub(bounds->full_hi, bounds->full_lo));
   const auto visited = sampled(syms_, syms_.sub(bounds->hi, bounds->lo));

@@ -31,9 +31,11 @@ Placer::Operand Placer::operand(const tile::Load& l) {
   return {buffer, at};
 }
 
-int64_t Placer::panel_width(int64_t columns, DType dtype) const {
+int64_t Placer::panel_width(int64_t columns, DType dtype, int64_t rows) const {
   const int64_t lanes = machine_.vector_bytes / (dtype == DType::f64 ? 8 : 4);
-  const bool wide = machine_.vector_registers >= 32;
+  // Many rows take register tiles of two vectors, and a panel as wide as the tile is read as one stream. Few rows need
+  // more vectors to have enough sums.
+  const bool wide = machine_.vector_registers >= 32 && rows <= 4;
   const std::vector<int64_t> vectors = wide ? std::vector<int64_t>{4, 3, 2, 1} : std::vector<int64_t>{2, 3, 1};
   for (int64_t v : vectors)
     if (columns % (v * lanes) == 0) return v * lanes;
@@ -42,7 +44,7 @@ int64_t Placer::panel_width(int64_t columns, DType dtype) const {
 }
 
 std::optional<Placer::Operand> Placer::packed(const tile::Load& l, const std::vector<Expr>& batch, Expr depth,
-                                              Expr columns, int64_t tile) {
+                                              Expr columns, int64_t tile, int64_t rows) {
   const Role role = it_.value(l.buffer).role;
   std::vector<Expr> axes = batch;
   axes.push_back(depth);
@@ -56,7 +58,7 @@ std::optional<Placer::Operand> Placer::packed(const tile::Load& l, const std::ve
   for (const tile::Index& i : l.at) key += syms_.print(syms_.substitute(i.affine, roles)) + ";";
   const DType dtype = it_.value(l.buffer).dtype;
   // Tiles start at panels.
-  int64_t width = panel_width(extent(columns), dtype);
+  int64_t width = panel_width(extent(columns), dtype, rows);
   while (tile > 0 && width > 1 && tile % width != 0 && width % 2 == 0) width /= 2;
   key += fmt::format("{}", width);
   auto found = packed_.find(key);
@@ -137,20 +139,28 @@ bool Placer::emit_product(const Compute& c, const Orientation& o, Operand result
   const bool direct = b_columns && b_depth && *b_columns == static_cast<int>(b.at.size()) - 1;
   const bool constant = it_.value(o.b->buffer).role == Role::constant || constants_.count(o.b->buffer) > 0;
   // A matrix no wider than a panel is one already.
+  const int64_t all_rows = o.rows.valid() ? extent(o.rows) : 1;
   const bool reused = o.rows.valid() &&
-                      extent(o.columns) > panel_width(extent(o.columns), it_.value(o.b->buffer).dtype) &&
+                      extent(o.columns) > panel_width(extent(o.columns), it_.value(o.b->buffer).dtype, all_rows) &&
                       extent(o.rows) > 2 * map.most(o.rows) && extent(o.depth) > 512;
-  if (!direct || (in_memory && (constant || reused) && !made_.count(o.b->buffer))) {
+  // B with contiguous depth and few rows to use it: lanes run along the depth, since packing costs as much as the
+  // product.
+  constexpr int64_t kDotRows = 32;
+  const auto a_unit = unit_axis(a.at, o.depth);
+  const bool dot = b_columns && b_depth && !direct && *b_depth == static_cast<int>(b.at.size()) - 1 && a_unit &&
+                   *a_unit == static_cast<int>(a.at.size()) - 1 && out_.buffer(b.buffer).panel == 0 && !constant &&
+                   all_rows <= kDotRows;
+  if (!dot && (!direct || (in_memory && (constant || reused) && !made_.count(o.b->buffer)))) {
     if (!in_memory || made_.count(o.b->buffer)) return false;
     std::vector<Expr> batch;
     for (Expr s : index_symbols(*o.b))
       if (s != o.depth && s != o.columns) batch.push_back(s);
     const itgraph::Interval at = map.of(o.columns);
-    const auto p = packed(*o.b, batch, o.depth, o.columns, at.tile > 0 ? std::gcd(at.tile, at.aligned) : 0);
+    const auto p = packed(*o.b, batch, o.depth, o.columns, at.tile > 0 ? std::gcd(at.tile, at.aligned) : 0, all_rows);
     if (!p) return false;
     b = *p;
   }
-  const int b_last = static_cast<int>(b.at.size()) - 1;
+  const int b_last = dot ? *b_columns : static_cast<int>(b.at.size()) - 1;
   const auto b_rows = unit_axis(b.at, o.depth);
   const auto a_depth = unit_axis(a.at, o.depth);
   const auto a_rows = o.rows.valid() ? unit_axis(a.at, o.rows)

@@ -123,11 +123,11 @@ class Placer {
     std::vector<Expr> at;  // in terms of the index symbols
   };
   Operand operand(const tile::Load& l);
-  int64_t panel_width(int64_t columns, DType dtype) const;
+  int64_t panel_width(int64_t columns, DType dtype, int64_t rows) const;
   // B as panels of columns, made by a kernel before this one (once if B is constant), shared by all who want the same.
   // Panels divide `tile`, the tiles of columns (0: they are whole).
   std::optional<Operand> packed(const tile::Load& l, const std::vector<Expr>& batch, Expr depth, Expr columns,
-                                int64_t tile);
+                                int64_t tile, int64_t rows);
   tile::Kernel pack_kernel(const tile::Load& l, const std::vector<Expr>& axes, BufferId buffer, bool once);
   // A product as a Matmul statement, with loops around it for the indices that are neither rows, columns nor depth.
   bool matmul_compute(const Compute& c, const itgraph::TensorMap& map, bool looped, std::vector<Statement>& body);

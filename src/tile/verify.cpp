@@ -132,7 +132,11 @@ struct Verifier {
     }
     const Buffer &a = p.buffer(m.a.buffer), &b = p.buffer(m.b.buffer), &c = p.buffer(m.c.buffer);
     const int last = static_cast<int>(b.shape.size()) - 1;
-    if (m.b.columns != last || (b.panel > 0 && m.b.rows != last - 1)) bad("the columns of B are not contiguous");
+    // Either the columns of B are contiguous, or its depth is, and that of A as well.
+    const bool dot = b.panel == 0 && m.b.rows == last;
+    if (dot ? m.a.columns != static_cast<int>(a.shape.size()) - 1
+            : m.b.columns != last || (b.panel > 0 && m.b.rows != last - 1))
+      bad("the columns of B are not contiguous");
     if (m.c.columns != static_cast<int>(c.shape.size()) - 1 || c.panel > 0) bad("the columns of C are not contiguous");
     if (b.panel > 0 && p.syms->divides(b.panel, m.b.at.back()) != sym::Proof::yes)
       bad("a tile of panels starts inside one");

@@ -58,7 +58,9 @@ class Emitter {
         for (size_t i = sums; i < a_end; ++i) next[i] = b_.ptr_add(carried[i], b_.mul(a_k_stride_, b_.i64(unroll)));
         next[a_end] = b_.ptr_add(carried[a_end], b_.mul(b_row_stride_, b_.i64(unroll)));
         if (t_.prefetch_next.valid()) {
-          for (int u = 0; u < unroll; ++u) b_.prefetch(b_.ptr_add(carried.back(), u * t_.prefetch_next_bytes), 2);
+          for (int u = 0; u < unroll; ++u)
+            for (int line = 0; line < t_.prefetch_next_lines; ++line)
+              b_.prefetch(b_.ptr_add(carried.back(), u * t_.prefetch_next_bytes + 64 * line), 2);
           next.back() = b_.ptr_add(carried.back(), unroll * t_.prefetch_next_bytes);
         }
         return next;

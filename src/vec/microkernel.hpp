@@ -43,9 +43,11 @@ struct MatmulTile {
   int unroll = 4;
   // Rows of B ahead of the current one whose lines are prefetched to L1; 0: none. For streamed B.
   int prefetch_b_rows = 0;
-  // A stream that some later phase reads: one line of it is prefetched (to L2) per k, `prefetch_next_bytes` apart.
+  // A stream that some later phase reads: some lines of it are prefetched (to L2) per k, `prefetch_next_bytes` from one
+  // k to the next.
   Value prefetch_next;
   int prefetch_next_bytes = 64;
+  int prefetch_next_lines = 1;
 
   // Called with the accumulators of one row before they are stored; returns what is stored (same count). May be empty.
   std::function<std::vector<Value>(int row, std::vector<Value> sums)> epilogue;

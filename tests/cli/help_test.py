@@ -27,7 +27,7 @@ class Help(CliTest):
             self.fails(2, "error[CLV7003]", verb, "list")
         self.fails(6, "error[CLV7010]", "optimize", "x.graph", "--target", "cuda")
         self.fails(6, "error[CLV7010]", "show", "x.graph", "--stage", "cuda")
-        self.fails(2, "not available yet", "bench", "x.graph", "--against", "eager")
+        self.fails(3, "is not a usable artefact", "bench", "x.graph", "--against", "eager")
 
     def test_passes_are_listed_in_order(self):
         names = [p["name"] for p in self.json("passes")["passes"]]

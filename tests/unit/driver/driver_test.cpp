@@ -1,8 +1,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <unistd.h>
 
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "driver/object_cache.hpp"
 #include "driver/options.hpp"
 #include "driver/pipeline.hpp"
 #include "driver/report.hpp"
@@ -50,6 +55,56 @@ TEST(Sha256, AgreesWithTheStandard) {
   EXPECT_EQ(hash("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   EXPECT_EQ(hash(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(ObjectCache, KeepsWholeObjectsOnly) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(::testing::TempDir()) / fmt::format("cleave-objects-{}", getpid());
+  const ObjectCache cache(folder.string());
+  const SourceText source{
+      "t",
+      "tile t { input X: f32[4] argument 0 output Y: f32[4] argument 0 kernel k { nest (i < 4) { Y[i] = X[i] } } }"};
+  const auto program = tile::parse(source);
+  ASSERT_TRUE(program.ok());
+  const std::string key = cache.key(*program, host_machine());
+  EXPECT_TRUE(cache.find(key).empty());
+  const std::vector<uint8_t> object = {1, 2, 3, 4, 5};
+  cache.keep(key, object);
+  EXPECT_EQ(cache.find(key), object);
+  // Another target has another key; what was measured does not matter.
+  Machine m = host_machine();
+  m.dram_gbytes = 17;
+  EXPECT_EQ(cache.key(*program, m), key);
+  m.vector_registers += 1;
+  EXPECT_NE(cache.key(*program, m), key);
+  // A damaged file is not loaded, and goes.
+  const fs::path file = folder / "objects" / (key + ".o");
+  {
+    std::fstream f(file, std::ios::in | std::ios::out | std::ios::binary);
+    f.seekp(-1, std::ios::end);
+    f.put(9);
+  }
+  EXPECT_TRUE(cache.find(key).empty());
+  EXPECT_FALSE(fs::exists(file));
+  // Nowhere to keep: nothing is found, nothing fails.
+  const ObjectCache nowhere("/proc/none");
+  nowhere.keep("k", object);
+  EXPECT_TRUE(nowhere.find("k").empty());
+  fs::remove_all(folder);
+}
+
+TEST(Report, DrawsEveryKindOfNode) {
+  const SourceText source{"g",
+                          "graph g {\n  input X: f32[3, 4]\n  scalar s: f32\n  const c: f32[4] = splat(2.0)\n"
+                          "  i = iota(shape=[3, 4], axis=1, dtype=f32)\n  a, b = moments(mul(add(X, c), s), axes=[1])\n"
+                          "  output \"<y & z>\" = sub(add(i, X), unsqueeze(add(a, b), axes=[1]))\n}\n"};
+  const auto g = graph::parse(source);
+  ASSERT_TRUE(g.ok()) << render(g.errors(), &source);
+  const std::string svg = graph_svg(*g);
+  for (const char* text :
+       {"input X", "scalar s", "const c", "iota", "moments", "&lt;y &amp; z&gt;", "f32[3, 4]", "</svg>"})
+    EXPECT_NE(svg.find(text), std::string::npos) << text << "\n" << svg;
+  EXPECT_EQ(svg.find("<y"), std::string::npos);
 }
 
 TEST(Pipeline, PassesFitTogether) {

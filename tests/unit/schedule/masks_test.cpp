@@ -15,8 +15,8 @@ struct Executed {
   const tile::Program& p;
   int64_t depth;
   std::unordered_map<sym::Expr, int64_t> at = {};
-  int64_t scores = 0;        // elements of products
-  int64_t compared = 0;      // points of nests that compare index values
+  int64_t scores = 0;    // elements of products
+  int64_t compared = 0;  // points of nests that compare index values
 
   int64_t value(sym::Expr e) const { return p.syms->evaluate(e, at); }
   void statements(const std::vector<tile::Statement>& body) {
@@ -116,8 +116,7 @@ TEST(Masks, MasksOfAllKindsBoundTheirLoops) {
        [](int64_t i, int64_t j) { return i / 64 == j / 64; }},
       {"padding", "T = where(lt(j, 300), S, -inf)", [](int64_t, int64_t j) { return j < 300; }},
       {"added", "T = add(S, where(le(j, i), 0.0, -inf))", [](int64_t i, int64_t j) { return j <= i; }},
-      {"causal within blocks",
-       "T = where(logical_and(ge(i, j), eq(floordiv(i, 128), floordiv(j, 128))), S, -inf)",
+      {"causal within blocks", "T = where(logical_and(ge(i, j), eq(floordiv(i, 128), floordiv(j, 128))), S, -inf)",
        [](int64_t i, int64_t j) { return j <= i && i / 128 == j / 128; }},
   };
   for (const Case& c : cases) {
