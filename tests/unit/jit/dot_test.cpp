@@ -1,5 +1,7 @@
 // Matmuls whose depth is contiguous in A and B, beside the interpreter.
+#include "support.hpp"
 #include "tile_support.hpp"
+#include "vec/dot_tile.hpp"
 
 namespace cleave {
 namespace {
@@ -46,6 +48,30 @@ TEST(Dot, VaryingSizes) {
       "kernel k { parallel p in 0..5 { matmul C[p, 0, 0] (1, 2) += A[0, 0] (0, 1) * B[0, 0] (1, 0) "
       "size 2*p + 1, min(13, 4*p), 9*p } } }",
       {.ulps = 8, .absolute = 4e-5});
+}
+
+TEST(Dot, TilesDoNotSpillInTheirInnerLoop) {
+  for (const jit::Target& target : testing::all_targets()) {
+    if (target.isa != Isa::avx2 && target.isa != Isa::avx512) continue;
+    const int lanes = with_isa(host_machine(), target.isa).f32_lanes();
+    for (const int rows : {1, 2, 3, 4}) {
+      vec::Module module;
+      module.functions.emplace_back("tile");
+      vec::Builder b(module.functions.back());
+      vec::DotTile t;
+      t.lanes = lanes, t.rows = rows, t.columns = std::min(8, lanes / (rows == 3 ? 4 : rows));
+      t.k = b.extent(0);
+      t.a = b.tensor_data(0), t.a_row_stride = b.i64(128);
+      t.b = b.tensor_data(1), t.b_column_stride = b.i64(128);
+      t.c = b.tensor_data(2), t.c_row_stride = b.extent(1);
+      vec::emit_dot_tile(b, t);
+      jit::Options options;
+      options.target = target;
+      const auto text = jit::asm_text(module, options);
+      ASSERT_TRUE(text.ok());
+      EXPECT_EQ(jit::count_spills(*text).innermost, 0) << rows << "x" << t.columns << " on " << name(target.isa);
+    }
+  }
 }
 
 }  // namespace
