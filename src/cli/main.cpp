@@ -6,6 +6,7 @@
 #include <fstream>
 #include <new>
 
+#include "cli/leir.hpp"
 #include "cli/terminal.hpp"
 #include "driver/artefact.hpp"
 #include "driver/doctor.hpp"
@@ -264,9 +265,10 @@ class Command {
     s = verb("doctor", "Is everything here that optimising needs?", "cleave doctor", [this] { return doctor(); });
     takes_machine(s);
 
+    formatter_->examples["leir"] = "  cleave leir run prog.leir --inputs x.npz --outputs y.npz\n";
+    add_leir(app_, verbs_)->formatter(formatter_);
     for (const auto& [name, doc, example] :
          {std::tuple{"explain", "The path taken, step by step.", "cleave explain out/attention --step 3"},
-          std::tuple{"leir", "Programs in the loop-equation IR.", "cleave leir check program.leir"},
           std::tuple{"db", "The tuning database.", "cleave db list"}}) {
       s = verb(name, fmt::format("{} (Not available yet.)", doc).c_str(), example,
                [this, what = std::string(name)] { return not_yet(fmt::format("`cleave {}`", what)); });

@@ -1,0 +1,237 @@
+#include "cli/leir.hpp"
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/terminal.hpp"
+#include "driver/leir.hpp"
+#include "driver/leir_native.hpp"
+#include "driver/report.hpp"
+#include "leir_emit/c.hpp"
+
+namespace cleave::cli {
+
+namespace {
+
+class LeirCommand {
+ public:
+  CLI::App* declare(CLI::App& app, std::map<std::string, std::function<int()>>& verbs) {
+    CLI::App* top = app.add_subcommand("leir", "LEIR, the loop-equation language: check, run and print programs.");
+    top->require_subcommand(1);
+    verb(top, "parse", "Print a program in its canonical form.", [this] {
+      return parse();
+    })->add_flag("--compact", compact_, "without header, blanks and newlines: what models are shown");
+    auto* s =
+        verb(top, "check", "Names, shapes, bounds, coverage, initialisation, dependences.", [this] { return check(); });
+    s->add_flag("--key", key_, "print the canonical key");
+    s = verb(top, "run", "Run a program on .npz or .npy files, or on seeded random data.", [this] { return run(); });
+    s->add_option("--inputs", r_.inputs, "an .npz file, or .npy files in the order of the header");
+    s->add_option("--outputs", r_.outputs, "an .npz file for the outputs");
+    s->add_option("--errors", r_.errors, "an .npz file for the bounds of the rounding errors");
+    s->add_flag("--f64", r_.f64, "compute in float64, whatever the dtypes");
+    s->add_flag("--check", r_.check, "compare with outputs.npz of the folder, or with float64");
+    s->add_option("--rtol", r_.rtol, "relative error that is accepted beyond the bound")->check(CLI::NonNegativeNumber);
+    s->add_option("--atol", r_.atol, "absolute error that is accepted beyond the bound")->check(CLI::NonNegativeNumber);
+    s->add_option("--seed", r_.seed, "of random data");
+    s->add_option("--via", r_.via, "how to run it")->check(CLI::IsMember({"interpreter", "c", "jit"}));
+    s->add_option("--max-steps", r_.max_steps, "give up beyond this many operations");
+    s = verb(top, "lower", "Print a program in another language.", [this] { return lower(); });
+    s->add_option("--to", to_, "c or cuda")->check(CLI::IsMember({"c", "cuda"}));
+    s->add_flag("--fast", fast_, "sums may be reassociated, multiply-adds contracted");
+    s = verb(top, "bench", "Time a program compiled in this process against its C text at -O3.",
+             [this] { return bench(); });
+    s->add_option("--inputs", r_.inputs, "an .npz file, or .npy files in the order of the header");
+    s->add_option("--seed", r_.seed, "of random data");
+    s->add_option("--runs", runs_, "runs of each at least")->check(CLI::Range(1, 10000));
+    s->add_flag("--strict-arithmetic", exact_, "nothing is reassociated or contracted");
+    CLI::App* g = top->add_subcommand("grammar", "The grammar for constrained decoding, in GBNF.");
+    g->add_flag("--paper", r_.paper, "only what the paper's dialect has");
+    run_["grammar"] = [this] { return print(leir::gbnf(r_.paper)); };
+    verbs["leir"] = [this, top] { return run_.at(top->get_subcommands().at(0)->get_name())(); };
+    return top;
+  }
+
+ private:
+  CLI::App* verb(CLI::App* top, const char* name, const char* doc, std::function<int()> run) {
+    CLI::App* s = top->add_subcommand(name, doc);
+    s->add_option("INPUT", r_.input, "a .leir file, a folder with prog.leir, or -")->required();
+    s->add_flag("--json", json_, "print one JSON object with a \"schema\"");
+    s->add_flag("-q,--quiet", quiet_, "no warnings and notes");
+    s->add_option("--color", color_, "colours in messages")->check(CLI::IsMember({"auto", "always", "never"}));
+    s->add_option("--known", r_.known, "a JSON file of known variables, for texts without a header");
+    s->add_flag("--strict", r_.strict, "for answers of models: the chain form is an error");
+    s->add_option("--dialect", dialect_, "paper: only what the paper's language has")->check(CLI::IsMember({"paper"}));
+    s->add_option("--dim", dims_, "value of a known integer scalar: N=128")->type_name("NAME=N");
+    run_[name] = std::move(run);
+    return s;
+  }
+
+  int print(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return std::fflush(stdout) == 0 ? 0 : 1;
+  }
+  void show(const Diagnostics& messages, const SourceText* source) {
+    const Color c = color_ == "always" ? Color::always : color_ == "never" ? Color::never : Color::automatic;
+    for (const Diagnostic& d : messages) {
+      if (quiet_ && info(d.code).severity != Severity::error) continue;
+      std::fputs(painted(render(d, source), use_color(c)).c_str(), stderr);
+    }
+  }
+  static bool failed(const Diagnostics& messages) {
+    for (const Diagnostic& d : messages)
+      if (info(d.code).severity == Severity::error) return true;
+    return false;
+  }
+  int fail(const Diagnostics& messages, const SourceText* source) {
+    show(messages, source);
+    if (json_) std::fputs(driver::errors_json(messages, source).c_str(), stdout);
+    for (const Diagnostic& d : messages) {
+      if (d.code == Code::leir_differs) return 4;
+      if (d.code == Code::bad_option) return 2;
+    }
+    return 3;
+  }
+
+  // Reads, and with `checked` checks; the exit code when that fails.
+  std::optional<int> load(bool checked) {
+    r_.paper = r_.paper || dialect_ == "paper";
+    for (const std::string& d : dims_) {
+      const size_t eq = d.find('=');
+      char* end = nullptr;
+      const long long v = eq == std::string::npos ? 0 : std::strtoll(d.c_str() + eq + 1, &end, 10);
+      if (eq == std::string::npos || eq == 0 || !end || *end || end == d.c_str() + eq + 1)
+        return fail({diagnose(Code::bad_option, "--dim " + d, "NAME=N is wanted")}, nullptr);
+      r_.dims[d.substr(0, eq)] = v;
+    }
+    auto text = driver::read_leir(r_);
+    if (!text) return fail(text.errors(), nullptr);
+    text_ = std::move(*text);
+    if (failed(text_.messages)) return fail(text_.messages, &text_.source);
+    if (!checked) return std::nullopt;
+    leir::Checked c = leir::check(text_.syntax, {});
+    text_.messages.insert(text_.messages.end(), c.messages.begin(), c.messages.end());
+    if (!c.program) return fail(text_.messages, &text_.source);
+    show(text_.messages, &text_.source);
+    program_ = std::move(c.program);
+    return std::nullopt;
+  }
+
+  int parse() {
+    if (auto code = load(false)) return *code;
+    show(text_.messages, &text_.source);
+    const std::string out = leir::print(text_.syntax, compact_ ? leir::Style::compact : leir::Style::canonical);
+    if (json_) return print(nlohmann::json{{"schema", "cleave.leir.text/1"}, {"text", out}}.dump() + "\n");
+    return print(compact_ ? out + "\n" : out);
+  }
+
+  int check() {
+    if (auto code = load(true)) return *code;
+    const leir::Program& p = *program_;
+    if (key_) return print(leir::canonical_key(p));
+    nlohmann::json variables = nlohmann::json::array();
+    std::string text;
+    for (const leir::Variable& v : p.variables()) {
+      const std::string name = p.syntax().text(v.name);
+      const char* role = v.role ? leir::text(*v.role) : "intermediate";
+      variables.push_back({{"name", name},
+                           {"role", role},
+                           {"dtype", leir::name(v.type)},
+                           {"shape", v.shape},
+                           {"scope", std::string(1, letter(v.demoted ? leir::Scope::global : v.scope))}});
+      text += fmt::format("{:<13} {} {}[{}]\n", role, name, leir::name(v.type), fmt::join(v.shape, ","));
+    }
+    if (json_)
+      return print(nlohmann::json{{"schema", "cleave.leir.check/1"},
+                                  {"variables", variables},
+                                  {"equations", p.equations().size()},
+                                  {"needs_checks", p.needs_checks()}}
+                       .dump() +
+                   "\n");
+    return print(text + fmt::format("{} equations{}\n", p.equations().size(),
+                                    p.needs_checks() ? "; some bounds are checked when it runs" : ""));
+  }
+
+  int run() {
+    if (auto code = load(true)) return *code;
+    const auto run = driver::run_leir(r_, *program_);
+    if (!run) return fail(run.errors(), &text_.source);
+    nlohmann::json outputs = nlohmann::json::array();
+    std::string text;
+    for (const std::string& name : run->order) {
+      const leir::Array& a = run->outputs.at(name);
+      std::string head;
+      for (int64_t i = 0; i < std::min<int64_t>(a.elements(), 6); ++i)
+        head += fmt::format("{}{:.6g}", i ? " " : "", leir::element(a, i));
+      outputs.push_back({{"name", name}, {"dtype", leir::name(a.type)}, {"shape", a.shape}});
+      text += fmt::format("{} {}[{}]: {}{}\n", name, leir::name(a.type), fmt::join(a.shape, ","), head,
+                          a.elements() > 6 ? " ..." : "");
+    }
+    if (!run->verdict.empty()) text += run->verdict + "\n";
+    if (json_)
+      return print(nlohmann::json{{"schema", "cleave.leir.run/1"},
+                                  {"outputs", outputs},
+                                  {"seconds", run->seconds},
+                                  {"verdict", run->verdict}}
+                       .dump() +
+                   "\n");
+    return print(text);
+  }
+
+  int lower() {
+    if (auto code = load(true)) return *code;
+    const auto text = to_ == "cuda" ? leir::emit_cuda(*program_) : leir::emit_c(*program_, {.strict = !fast_});
+    return text ? print(*text) : fail(text.errors(), &text_.source);
+  }
+
+  int bench() {
+    if (auto code = load(true)) return *code;
+    const auto inputs = driver::leir_inputs(r_, *program_);
+    if (!inputs) return fail(inputs.errors(), &text_.source);
+    double seconds[2], compile[2];
+    const char* ways[] = {"jit", "c"};
+    for (int i = 0; i < 2; ++i) {
+      const auto native = driver::compile_leir(*program_, ways[i], exact_);
+      if (!native) return fail(native.errors(), &text_.source);
+      const auto t = driver::time_native(*program_, *native, *inputs, runs_);
+      if (!t) return fail(t.errors(), &text_.source);
+      seconds[i] = *t;
+      compile[i] = native->compile_seconds;
+    }
+    if (json_)
+      return print(nlohmann::json{{"schema", "cleave.leir.bench/1"},
+                                  {"jit_ms", seconds[0] * 1e3},
+                                  {"c_ms", seconds[1] * 1e3},
+                                  {"ratio", seconds[0] / seconds[1]},
+                                  {"jit_compile_ms", compile[0] * 1e3},
+                                  {"c_compile_ms", compile[1] * 1e3}}
+                       .dump() +
+                   "\n");
+    return print(
+        fmt::format("jit {:9.4f} ms   compiled in {:.1f} ms\nc   {:9.4f} ms   compiled in {:.1f} ms\nratio {:.3f}\n",
+                    seconds[0] * 1e3, compile[0] * 1e3, seconds[1] * 1e3, compile[1] * 1e3, seconds[0] / seconds[1]));
+  }
+
+  driver::LeirRequest r_;
+  std::string to_ = "c";
+  int runs_ = 21;
+  bool fast_ = false, exact_ = false;
+  driver::LeirText text_;
+  std::optional<leir::Program> program_;
+  std::map<std::string, std::function<int()>> run_;
+  std::string color_ = "auto", dialect_;
+  std::vector<std::string> dims_;
+  bool json_ = false, quiet_ = false, compact_ = false, key_ = false;
+};
+
+}  // namespace
+
+CLI::App* add_leir(CLI::App& app, std::map<std::string, std::function<int()>>& verbs) {
+  auto command = std::make_shared<LeirCommand>();
+  CLI::App* top = command->declare(app, verbs);
+  // The verbs keep the command alive.
+  verbs["leir"] = [command, run = verbs["leir"]] { return run(); };
+  return top;
+}
+
+}  // namespace cleave::cli

@@ -1,0 +1,14 @@
+// The verbs of `cleave leir`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <map>
+#include <string>
+
+namespace cleave::cli {
+
+// Adds `leir` with its own verbs; running it gives the exit code.
+CLI::App* add_leir(CLI::App& app, std::map<std::string, std::function<int()>>& verbs);
+
+}  // namespace cleave::cli

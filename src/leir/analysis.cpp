@@ -1,0 +1,371 @@
+// Shapes, bounds, initialisation, coverage and scopes.
+#include "leir/analysis.hpp"
+
+#include <algorithm>
+
+#include "base/check.hpp"
+#include "leir/shadow.hpp"
+#include "leir/typed.hpp"
+
+namespace cleave::leir {
+
+using sym::Interval;
+using sym::kHuge;
+
+namespace {
+constexpr int64_t kMaxElements = int64_t{1} << 40;
+}
+
+void Analysis::run() {
+  for (const EquationInfo& q : p_.equations_) {
+    for (uint32_t a = q.first_access; a < q.first_access + q.accesses; ++a)
+      for (ExprId o : s().operands_of(p_.accesses_[a].expr)) p_.accesses_[a].subscripts.push_back(form(o));
+    guards(q);
+    for (uint32_t a = q.first_access; a < q.first_access + q.accesses; ++a)
+      p_.accesses_[a].constraints = constraints(p_.accesses_[a]);
+  }
+  std::set<uint32_t> written;
+  for (EquationInfo& q : p_.equations_) {
+    q.initialises = q.accumulation != Accumulation::none && !written.contains(q.target);
+    written.insert(q.target);
+  }
+  shapes();
+  if (!failed()) bounds();
+  if (!failed()) idle_loops();
+  if (!failed()) initialisation();
+  if (!failed()) coverage();
+  if (!failed()) kinds();
+  if (!failed()) scopes();
+  // D13, D14: every operation has a type.
+  for (uint32_t l = 0; l < s().loops.size(); ++l)
+    if (const auto t = type_extent(p_, l); !t.ok()) return message(t.errors()[0]);
+  for (uint32_t q = 0; q < p_.equations_.size(); ++q)
+    if (const auto t = type_equation(p_, q); !t.ok()) message(t.errors()[0]);
+}
+
+// 2.3: the box over all writes.
+void Analysis::shapes() {
+  for (const EquationInfo& q : p_.equations_) {
+    for (uint32_t l : q.loops) {
+      const Interval e = pool().bounds(*p_.loop_extent_[l]);
+      const std::string& index = s().text(s().loops[l].index);
+      if (e.hi >= kHuge)
+        return message(diagnose_at(s().loops[l].range, Code::leir_extent, index, "it has no upper bound"));
+      if (q.initialises && e.lo < 1)
+        for (uint32_t r : q.reductions)
+          if (r == l)
+            return message(diagnose_at(s().loops[l].range, Code::leir_extent, index,
+                                       fmt::format("it may be {}, and `{}` has no first value then: write it by an "
+                                                   "equation",
+                                                   e.lo, p_.name(q.target))));
+    }
+    Access& w = p_.accesses_[q.first_access];
+    Variable& v = p_.variables_[q.target];
+    if (!v.known() && v.shape.empty()) v.shape.assign(w.subscripts.size(), 0);
+    const std::vector<sym::Expr>& under = w.constraints;
+    for (size_t d = 0; d < w.subscripts.size(); ++d) {
+      const Interval r = range_under(pool(), w.subscripts[d], under);
+      const SourceRange at = s().exprs[w.expr].range;
+      const std::string text = print(s(), w.expr);
+      bool data = false;
+      for (sym::Expr x : pool().symbols_of(w.subscripts[d])) data = data || pool().symbol_name(x)[0] == 'o';
+      if (data) {
+        // D12: a scatter.
+        if (!v.known())
+          return message(diagnose_at(at, Code::leir_bounds, text,
+                                     "only known variables are written at subscripts that "
+                                     "depend on data"));
+        if (r.lo < 0 || r.hi >= v.shape[d]) w.bounds = Proof::unknown;
+        continue;
+      }
+      if (r.lo < 0)
+        return message(diagnose_at(at, Code::leir_bounds, text, fmt::format("subscript {} reaches {}", d + 1, r.lo)));
+      if (r.hi >= kHuge)
+        return message(diagnose_at(at, Code::leir_bounds, text, fmt::format("subscript {} has no upper bound", d + 1)));
+      if (v.known()) {
+        if (r.hi >= v.shape[d])
+          return message(
+              diagnose_at(at, Code::leir_bounds, text,
+                          fmt::format("subscript {} reaches {}, the extent is {}", d + 1, r.hi, v.shape[d])));
+      } else {
+        v.shape[d] = std::max(v.shape[d], r.hi + 1);
+      }
+    }
+  }
+  for (const Variable& v : p_.variables_) {
+    double n = 1;
+    for (int64_t e : v.shape) n *= static_cast<double>(e);
+    if (n > static_cast<double>(kMaxElements))
+      return message(
+          diagnose_at(v.range, Code::leir_variable, s().text(v.name), fmt::format("it would have {:.3g} elements", n)));
+  }
+}
+
+// 2.2: subscripts stay inside; unknown is checked when the program runs.
+void Analysis::bounds() {
+  for (Access& a : p_.accesses_) {
+    if (a.write) continue;
+    const Variable& v = p_.variables_[a.variable];
+    const SourceRange at = s().exprs[a.expr].range;
+    if (v.shape.size() != a.subscripts.size()) {
+      // Never written, and no input.
+      message(diagnose_at(at, Code::leir_read_before_write, print(s(), a.expr), "is never written"));
+      continue;
+    }
+    const std::vector<sym::Expr>& under = a.constraints;
+    for (size_t d = 0; d < a.subscripts.size(); ++d) {
+      const Interval r = range_under(pool(), a.subscripts[d], under);
+      if (r.lo >= 0 && r.hi < v.shape[d]) continue;
+      // Without a guard the ends of an affine form are reached, when every loop runs.
+      bool exact = !guard_of_.contains(a.expr);
+      for (const auto& t : pool().terms(a.subscripts[d]))
+        exact = exact && t.atoms.size() <= 1 &&
+                (t.atoms.empty() ||
+                 (pool().kind(t.atoms[0]) == sym::Kind::symbol && pool().symbol_name(t.atoms[0])[0] == 'i'));
+      for (uint32_t l : p_.equations_[p_.equation_of_[a.item]].loops)
+        exact = exact && pool().as_constant(*p_.loop_extent_[l]).has_value();
+      const std::string text = print(s(), a.expr);
+      if (exact) {
+        message(diagnose_at(at, Code::leir_bounds, text,
+                            r.lo < 0
+                                ? fmt::format("subscript {} reaches {}", d + 1, r.lo)
+                                : fmt::format("subscript {} reaches {}, the extent is {}", d + 1, r.hi, v.shape[d])));
+        break;
+      }
+      a.bounds = Proof::unknown;
+      message(diagnose_at(at, Code::leir_unchecked, text,
+                          fmt::format("subscript {} is not proved to stay inside 0..{}", d + 1, v.shape[d] - 1)));
+      break;
+    }
+  }
+}
+
+// D10, D11.
+void Analysis::idle_loops() {
+  for (const EquationInfo& q : p_.equations_) {
+    if (q.accumulation == Accumulation::none) continue;
+    const SourceRange at = s().items[q.item].range;
+    std::set<uint32_t> used(q.reductions.begin(), q.reductions.end());
+    for (sym::Expr f : p_.accesses_[q.first_access].subscripts)
+      for (sym::Expr x : pool().symbols_of(f)) {
+        for (uint32_t l : q.loops)
+          if (p_.loop_symbol_[l] == x) used.insert(l);
+      }
+    bool inside = false;
+    for (uint32_t l : q.loops) {
+      const bool reduction = std::find(q.reductions.begin(), q.reductions.end(), l) != q.reductions.end();
+      if (!used.contains(l) && inside)
+        return message(diagnose_at(at, Code::leir_idle, s().text(s().loops[l].index), p_.name(q.target),
+                                   "it stands inside a loop that is reduced over"));
+      inside = inside || reduction;
+    }
+    if (!q.initialises) continue;
+    // The body that the equation stands in: the innermost nest around it.
+    const uint32_t body = q.loops.empty() ? kNone : p_.loop_item_[q.loops.back()];
+    for (uint32_t r : q.reductions)
+      if (p_.loop_item_[r] != body) {
+        message(diagnose_at(at, Code::leir_outer_reduction, p_.name(q.target), s().text(s().loops[r].index)));
+        break;
+      }
+  }
+}
+
+std::vector<uint32_t> common_loops(const EquationInfo& a, const EquationInfo& b) {
+  std::vector<uint32_t> out;
+  for (size_t i = 0; i < a.loops.size() && i < b.loops.size() && a.loops[i] == b.loops[i]; ++i)
+    out.push_back(a.loops[i]);
+  return out;
+}
+
+std::optional<std::vector<std::pair<int64_t, int64_t>>> written_box(const Program& p, const EquationInfo& w) {
+  std::set<uint32_t> free;
+  for (uint32_t l : w.loops) free.insert(p.symbol(l).index);
+  const auto box = box_of(p.pool(), p.accesses()[w.first_access].subscripts, free,
+                          [&](uint32_t symbol) { return p.symbol_extent(symbol); });
+  if (!box) return std::nullopt;
+  std::vector<std::pair<int64_t, int64_t>> sides;
+  for (const auto& side : box->sides) {
+    const auto c = p.pool().as_constant(side.fixed);
+    if (!c) return std::nullopt;
+    sides.push_back({*c + side.lo, *c + side.hi});
+  }
+  return sides;
+}
+
+bool written_in_same_iteration(const Program& p, const Access& r, const EquationInfo& w) {
+  if (w.item >= r.item) return false;
+  const EquationInfo& reader = p.equations()[p.equation_of(r.item)];
+  std::set<uint32_t> free;
+  for (size_t i = common_loops(reader, w).size(); i < w.loops.size(); ++i) free.insert(p.symbol(w.loops[i]).index);
+  const auto box = box_of(p.pool(), p.accesses()[w.first_access].subscripts, free,
+                          [&](uint32_t symbol) { return p.symbol_extent(symbol); });
+  if (!box) return false;
+  for (size_t d = 0; d < r.subscripts.size(); ++d) {
+    const Interval i = range_under(p.pool(), p.pool().sub(r.subscripts[d], box->sides[d].fixed), r.constraints);
+    if (i.lo < box->sides[d].lo || i.hi > box->sides[d].hi) return false;
+  }
+  return true;
+}
+
+namespace {
+
+// The write happened in an earlier iteration of the loops around both, at a constant distance.
+bool written_in_earlier_iteration(const Program& p, const Access& r, const EquationInfo& w) {
+  const EquationInfo& reader = p.equations()[p.equation_of(r.item)];
+  const auto common = common_loops(reader, w);
+  if (common.size() != w.loops.size()) return false;
+  const Access& write = p.accesses()[w.first_access];
+  std::map<uint32_t, int64_t> back;  // loop -> iterations ago
+  for (size_t d = 0; d < write.subscripts.size(); ++d) {
+    const auto offset = p.pool().as_constant(p.pool().sub(write.subscripts[d], r.subscripts[d]));
+    if (!offset) return false;
+    // The subscript of the write is a number, or one index and a number.
+    std::optional<sym::Expr> index;
+    for (const auto& t : p.pool().terms(write.subscripts[d])) {
+      if (t.atoms.empty()) continue;
+      if (index || t.atoms.size() != 1 || t.coefficient != 1) return false;
+      index = t.atoms[0];
+    }
+    if (!index) {
+      if (*offset != 0) return false;
+      continue;
+    }
+    bool found = false;
+    for (uint32_t l : common)
+      if (p.symbol(l) == *index) found = back.try_emplace(l, *offset).second;
+    if (!found) return false;
+  }
+  bool earlier = false;
+  for (uint32_t l : common) {
+    const auto it = back.find(l);
+    const int64_t distance = it == back.end() ? 0 : it->second;
+    if (!earlier && distance < 0) return false;
+    earlier = earlier || distance > 0;
+    if (distance == 0) continue;
+    const auto n = p.extent(l);
+    const Interval i = range_under(p.pool(), p.pool().add(p.symbol(l), -distance), r.constraints);
+    if (!n || i.lo < 0 || i.hi >= *n) return false;
+  }
+  return earlier || w.item < r.item;
+}
+
+}  // namespace
+
+// 2.2 rule 3: what is read was written before. Four ways of knowing, in the order of their cost.
+void Analysis::initialisation() {
+  std::map<uint32_t, std::vector<const EquationInfo*>> writers;
+  for (const EquationInfo& q : p_.equations_) writers[q.target].push_back(&q);
+  // Earlier nests cover all of it.
+  std::map<std::pair<uint32_t, uint32_t>, bool> whole_known;
+  auto whole = [&](uint32_t variable, uint32_t nest) {
+    const auto key = std::make_pair(variable, nest);
+    if (const auto it = whole_known.find(key); it != whole_known.end()) return it->second;
+    std::vector<std::vector<std::pair<int64_t, int64_t>>> boxes;
+    for (const EquationInfo* w : writers[variable]) {
+      if (p_.top_of(w->item) >= nest || boxes.size() >= 256) continue;
+      if (auto box = written_box(p_, *w)) boxes.push_back(std::move(*box));
+    }
+    return whole_known[key] = !boxes.empty() && covers(p_.variables_[variable].shape, boxes) == Proof::yes;
+  };
+  std::optional<Shadow> shadow;
+  for (const EquationInfo& q : p_.equations_)
+    for (uint32_t a = q.first_access; a < q.first_access + q.accesses; ++a) {
+      const Access& r = p_.accesses_[a];
+      const Variable& v = p_.variables_[r.variable];
+      if (r.write || (v.known() && v.role != Role::output) || (r.self && q.initialises)) continue;
+      bool proved = whole(r.variable, p_.top_of(r.item));
+      // The last writers before the read, and one behind it, say most.
+      const auto& all = writers[r.variable];
+      size_t tried = 0;
+      for (size_t k = all.size(); k-- > 0 && !proved && tried < 64; ++tried) {
+        const EquationInfo* w = all[k];
+        proved = written_in_same_iteration(p_, r, *w) || written_in_earlier_iteration(p_, r, *w);
+      }
+      std::string how = "is not proved to be written before it is read";
+      if (!proved) {
+        if (!shadow) shadow = run_shadow(p_);
+        if (shadow->done) {
+          const auto it = shadow->unwritten.find(a);
+          proved = it == shadow->unwritten.end();
+          if (!proved) how = fmt::format("is read at {} before it is written", it->second);
+        }
+      }
+      if (proved) continue;
+      const SourceRange at = s().exprs[r.expr].range;
+      Diagnostic d = diagnose_at(at, Code::leir_read_before_write, print(s(), r.expr), how);
+      if (r.self) {
+        d = diagnose_at(at, Code::leir_accumulator, p_.name(r.variable),
+                        "here, although an equation before this one writes the variable, so no first value is set");
+      } else if (r.variable == q.target) {
+        d.hint = "a guarded sum is written T+if_then_else(p,x,0); a recurrence guards its first read";
+      }
+      message(std::move(d));
+    }
+}
+
+// Every element of every output is written.
+void Analysis::coverage() {
+  std::optional<Shadow> shadow;
+  for (uint32_t v = 0; v < p_.variables_.size(); ++v) {
+    const Variable& var = p_.variables_[v];
+    if (var.role != Role::output) continue;
+    std::vector<std::vector<std::pair<int64_t, int64_t>>> boxes;
+    for (const EquationInfo& w : p_.equations_) {
+      if (w.target != v || boxes.size() >= 256) continue;
+      if (auto box = written_box(p_, w)) boxes.push_back(std::move(*box));
+    }
+    if (!boxes.empty() && covers(var.shape, boxes) == Proof::yes) continue;
+    if (!shadow) shadow = run_shadow(p_);
+    std::string why = "is not proved to be written in full";
+    if (shadow->done) {
+      const auto it = shadow->holes.find(v);
+      if (it == shadow->holes.end()) continue;
+      why = fmt::format("has elements that are never written, such as {}", it->second);
+    }
+    message(diagnose_at(var.range, Code::leir_coverage, p_.name(v), why));
+  }
+}
+
+void Analysis::kinds() {
+  for (uint32_t l = 0; l < s().loops.size(); ++l) {
+    const Loop& loop = s().loops[l];
+    if (loop.kind == Kind::serial || loop.kind == Kind::unroll) continue;
+    const Answer a = independent(p_, l);
+    if (a.proof == Proof::yes) continue;
+    message(diagnose_at(loop.range, Code::leir_dependence, s().text(loop.index), std::string(1, letter(loop.kind)),
+                        a.reason));
+  }
+  // 2.6: one loop an axis on a path, extents within the limits of a device.
+  for (const EquationInfo& q : p_.equations_) {
+    std::map<std::string, uint32_t> axes;
+    int64_t threads = 1;
+    for (uint32_t l : q.loops) {
+      if (s().loops[l].kind != Kind::bind) continue;
+      const std::string& index = s().text(s().loops[l].index);
+      const std::string axis = index.substr(0, 2);
+      if (!axes.try_emplace(axis, l).second)
+        return message(diagnose_at(s().loops[l].range, Code::leir_extent, index,
+                                   fmt::format("a loop around it is bound to {} already", axis)));
+      const int64_t n = pool().bounds(*p_.loop_extent_[l]).hi;
+      const int64_t most = axis == "bx" ? 2147483647 : axis[0] == 'b' ? 65535 : axis == "tz" ? 64 : 1024;
+      if (n > most)
+        return message(diagnose_at(s().loops[l].range, Code::leir_extent, index,
+                                   fmt::format("{} is more than the {} of {}", n, most, axis)));
+      if (axis[0] == 't') threads *= n;
+    }
+    if (threads > 1024)
+      return message(diagnose_at(s().items[q.item].range, Code::leir_extent, p_.name(q.target),
+                                 fmt::format("{} threads in a block are more than 1024", threads)));
+  }
+}
+
+void Analysis::scopes() {
+  for (const Placement& place : placements(p_))
+    if (!place.honoured) {
+      Variable& v = p_.variables_[place.variable];
+      v.demoted = true;
+      message(diagnose_at(v.range, Code::leir_demoted, s().text(v.name), place.reason));
+    }
+}
+
+}  // namespace cleave::leir

@@ -1,0 +1,75 @@
+// Arithmetic on subscripts: affine forms and intervals, and from them shapes, bounds, coverage, initialisation and
+// dependences. Every question is answered yes, no or unknown; what unknown means is decided by the rule that asks
+// (bounds: checked when the program runs; everything else: refused).
+#pragma once
+
+#include <set>
+
+#include "leir/program.hpp"
+
+namespace cleave::leir {
+
+class Analysis {
+ public:
+  // Makes the forms of all extents and subscripts of `program`, whose names are resolved.
+  Analysis(Program& program, Diagnostics& messages);
+
+  // Everything that check() asks for, in order; fills in shapes, bounds and the loops' extents.
+  void run();
+
+  bool same(ExprId a, ExprId b);  // equal as normal forms
+
+ private:
+  const Syntax& s() const { return p_.syntax_; }
+  sym::Pool& pool() { return *p_.pool_; }
+  void message(Diagnostic d);
+  bool failed() const { return failed_; }
+
+  sym::Expr form(ExprId root);
+  sym::Expr make_form(ExprId id);
+  void guards(const EquationInfo& q);
+  void constraints_of(ExprId condition, bool negated, std::vector<sym::Expr>& out);
+  std::vector<sym::Expr> constraints(const Access& a);
+
+  void extents();
+  void shapes();
+  void bounds();
+  void initialisation();
+  void coverage();
+  void idle_loops();
+  void kinds();
+  void scopes();
+
+  Program& p_;
+  Diagnostics& messages_;
+  bool failed_ = false;
+  std::vector<uint8_t> depth_;
+  struct Guard {
+    uint32_t outer = kNone;
+    ExprId condition = kNone;
+    bool negated = false;
+  };
+  std::vector<Guard> guards_;
+  std::unordered_map<uint32_t, uint32_t> guard_of_;  // tensor node -> innermost guard
+};
+
+// Bounds of a form where all constraints are at least 0. `pool` is only asked, except for sums with constraints.
+sym::Interval range_under(sym::Pool& pool, sym::Expr form, std::span<const sym::Expr> constraints);
+
+// What a mention covers while the loops outside `free` stand still: per position a fixed part and a dense interval.
+// nullopt when it is no such box.
+struct Box {
+  struct Side {
+    sym::Expr fixed;
+    int64_t lo, hi;
+  };
+  std::vector<Side> sides;
+};
+std::optional<Box> box_of(sym::Pool& pool, std::span<const sym::Expr> subscripts,
+                          const std::set<uint32_t>& free_symbols,
+                          const std::function<std::optional<int64_t>(uint32_t symbol)>& extent);
+
+// Do the boxes (lo, hi per position) cover [0, shape)? no and yes are certain; unknown when there are too many pieces.
+Proof covers(const std::vector<int64_t>& shape, const std::vector<std::vector<std::pair<int64_t, int64_t>>>& boxes);
+
+}  // namespace cleave::leir

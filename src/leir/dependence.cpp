@@ -1,0 +1,261 @@
+// Dependences between mentions, independence of loops, and where variables may live.
+#include <algorithm>
+#include <numeric>
+
+#include "leir/analysis.hpp"
+
+namespace cleave::leir {
+
+using sym::Interval;
+using sym::kHuge;
+
+namespace {
+
+Interval index_range(const Program& p, uint32_t loop) {
+  const Interval e = p.pool().bounds(p.extent_form(loop));
+  return {0, e.hi >= kHuge ? kHuge : std::max<int64_t>(e.hi - 1, 0)};
+}
+
+// Two mentions in two iterations of `loop`, those of `y` later (sign 1) or earlier (-1), with the loops outside
+// standing still: can they touch one element? Never "yes": the test is one-sided.
+Proof meet(const Program& p, const Access& x, const Access& y, uint32_t loop, int sign) {
+  sym::Pool& pool = p.pool();
+  const Interval n = pool.bounds(p.extent_form(loop));
+  if (n.hi <= 1) return Proof::no;
+  std::unordered_map<sym::Expr, sym::Expr> other;
+  const sym::Expr step = pool.fresh("d", sign > 0 ? Interval{1, n.hi - 1} : Interval{-(n.hi - 1), -1});
+  other[p.symbol(loop)] = pool.add(p.symbol(loop), step);
+  bool inside = false;
+  for (uint32_t l : p.equations()[p.equation_of(y.item)].loops) {
+    if (inside) other[p.symbol(l)] = pool.fresh("w", index_range(p, l));
+    inside = inside || l == loop;
+  }
+  for (size_t d = 0; d < x.subscripts.size(); ++d) {
+    const sym::Expr difference = pool.sub(x.subscripts[d], pool.substitute(y.subscripts[d], other));
+    const Interval r = pool.bounds(difference);
+    if (r.lo > 0 || r.hi < 0) return Proof::no;
+    int64_t g = 0, constant = 0;
+    for (const auto& t : pool.terms(difference)) {
+      if (t.atoms.empty())
+        constant = t.coefficient;
+      else
+        g = std::gcd(g, t.coefficient);
+    }
+    if (g > 1 && constant % g != 0) return Proof::no;
+  }
+  return Proof::unknown;
+}
+
+bool below(const EquationInfo& q, uint32_t loop) {
+  return std::find(q.loops.begin(), q.loops.end(), loop) != q.loops.end();
+}
+
+// D19: every read inside an iteration of `loop` follows a write in the same iteration.
+bool private_to(const Program& p, uint32_t variable, uint32_t loop) {
+  for (const Access& r : p.accesses()) {
+    const EquationInfo& q = p.equations()[p.equation_of(r.item)];
+    if (r.variable != variable) continue;
+    if (!below(q, loop)) return false;  // seen from outside
+    if (r.write) continue;
+    // An accumulator starts in the iteration when its first value is set there: over loops inside this one.
+    if (r.self && q.initialises && std::find(q.reductions.begin(), q.reductions.end(), loop) == q.reductions.end())
+      continue;
+    bool found = false;
+    for (const EquationInfo& w : p.equations()) {
+      if (w.target != variable || found) continue;
+      const auto common = common_loops(q, w);
+      found = std::find(common.begin(), common.end(), loop) != common.end() && written_in_same_iteration(p, r, w);
+    }
+    if (!found) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Answer independent(const Program& p, uint32_t loop) {
+  const Interval n = p.pool().bounds(p.extent_form(loop));
+  if (n.hi <= 1) return {};
+  std::map<uint32_t, std::vector<const Access*>> by_variable;
+  std::set<uint32_t> written;
+  size_t equations = 0;
+  const EquationInfo* only = nullptr;
+  for (const EquationInfo& q : p.equations()) {
+    if (!below(q, loop)) continue;
+    ++equations;
+    only = &q;
+    for (uint32_t a = q.first_access; a < q.first_access + q.accesses; ++a)
+      by_variable[p.accesses()[a].variable].push_back(&p.accesses()[a]);
+    written.insert(q.target);
+  }
+  for (uint32_t v : written) {
+    const auto& list = by_variable[v];
+    // A recognised reduction: nothing else touches the target inside the loop, and the index is not in its subscripts.
+    const EquationInfo& q = p.equations()[p.equation_of(list[0]->item)];
+    bool reduction = q.accumulation != Accumulation::none;
+    for (const Access* a : list)
+      reduction = reduction && a->item == q.item && (a->write || a->self) &&
+                  std::none_of(a->subscripts.begin(), a->subscripts.end(),
+                               [&](sym::Expr s) { return p.pool().mentions(s, p.symbol(loop)); });
+    const bool used = std::find(q.reductions.begin(), q.reductions.end(), loop) != q.reductions.end();
+    if (reduction && used) continue;
+    // D11: a loop that its only equation does not use is dropped.
+    if (equations == 1 && only->item == q.item && (q.accumulation == Accumulation::none || q.initialises)) {
+      bool mentions = used;
+      for (const Access* a : by_variable[v])
+        for (sym::Expr s : a->subscripts) mentions = mentions || p.pool().mentions(s, p.symbol(loop));
+      bool self = false;
+      for (const Access* a : list) self = self || (!a->write && !a->self);
+      if (!mentions && !self) continue;
+    }
+    if (p.variables()[v].scope != Scope::global && private_to(p, v, loop)) continue;
+    if (list.size() > 1000) return {Proof::unknown, "there are too many mentions of one variable in it"};
+    for (const Access* w : list) {
+      if (!w->write) continue;
+      for (const Access* a : list)
+        for (int sign : {1, -1}) {
+          if (meet(p, *w, *a, loop, sign) == Proof::no) continue;
+          return {Proof::unknown,
+                  fmt::format("an iteration writes `{}`, which another {} as `{}`", print(p.syntax(), w->expr),
+                              a->write ? "writes" : "reads", print(p.syntax(), a->expr))};
+        }
+    }
+  }
+  return {};
+}
+
+std::vector<Dependence> dependences(const Program& p, uint32_t item_a, uint32_t item_b) {
+  std::vector<Dependence> out;
+  const EquationInfo& qa = p.equations()[p.equation_of(item_a)];
+  const EquationInfo& qb = p.equations()[p.equation_of(item_b)];
+  sym::Pool& pool = p.pool();
+  for (uint32_t i = qa.first_access; i < qa.first_access + qa.accesses; ++i)
+    for (uint32_t j = qb.first_access; j < qb.first_access + qb.accesses; ++j) {
+      const Access &x = p.accesses()[i], &y = p.accesses()[j];
+      if (x.variable != y.variable || (!x.write && !y.write) || (item_a == item_b && j < i)) continue;
+      if (item_a == item_b && i == j) continue;
+      Dependence d{i, j, common_loops(qa, qb), {}};
+      std::unordered_map<sym::Expr, sym::Expr> other;
+      std::map<sym::Expr, size_t> steps;
+      for (size_t l = 0; l < qb.loops.size(); ++l) {
+        const uint32_t loop = qb.loops[l];
+        const Interval n = index_range(p, loop);
+        if (l < d.loops.size()) {
+          const sym::Expr step = pool.fresh("d", {-n.hi, n.hi});
+          steps[step] = l;
+          other[p.symbol(loop)] = pool.add(p.symbol(loop), step);
+        } else {
+          other[p.symbol(loop)] = pool.fresh("w", n);
+        }
+      }
+      d.distance.assign(d.loops.size(), std::nullopt);
+      bool never = false;
+      for (size_t k = 0; k < x.subscripts.size() && !never; ++k) {
+        const sym::Expr difference = pool.sub(x.subscripts[k], pool.substitute(y.subscripts[k], other));
+        const Interval r = pool.bounds(difference);
+        never = r.lo > 0 || r.hi < 0;
+        // One step and a number: that is its distance.
+        std::optional<std::pair<size_t, int64_t>> one;
+        int64_t constant = 0;
+        bool simple = true;
+        for (const auto& t : pool.terms(difference)) {
+          if (t.atoms.empty()) {
+            constant = t.coefficient;
+          } else if (!one && t.atoms.size() == 1 && steps.contains(t.atoms[0])) {
+            one = {{steps[t.atoms[0]], t.coefficient}};
+          } else {
+            simple = false;
+          }
+        }
+        if (!simple || never) continue;
+        if (!one) {
+          never = constant != 0;
+        } else if (constant % one->second != 0) {
+          never = true;
+        } else {
+          const int64_t distance = -constant / one->second;
+          auto& known = d.distance[one->first];
+          never = known && *known != distance;
+          known = distance;
+        }
+      }
+      if (!never) out.push_back(std::move(d));
+    }
+  return out;
+}
+
+std::vector<Placement> placements(const Program& p) {
+  constexpr int64_t kSharedBytes = 48 * 1024, kLocalBytes = 4 * 1024;
+  std::vector<Placement> out;
+  for (uint32_t v = 0; v < p.variables().size(); ++v) {
+    const Variable& var = p.variables()[v];
+    if (var.scope == Scope::global) continue;
+    Placement place{v, true, ""};
+    auto refuse = [&](std::string why) {
+      if (place.honoured) place.reason = std::move(why);
+      place.honoured = false;
+    };
+    std::set<uint32_t> nests, loops;
+    for (const Access& a : p.accesses()) {
+      if (a.variable != v) continue;
+      nests.insert(p.top_of(a.item));
+      for (uint32_t l : p.equations()[p.equation_of(a.item)].loops) loops.insert(l);
+    }
+    if (nests.size() > 1) refuse("it is used in more than one top-level nest, that is in more than one kernel");
+    const int64_t bytes = var.elements() * byte_size(var.type),
+                  most = var.scope == Scope::shared ? kSharedBytes : kLocalBytes;
+    if (bytes > most) refuse(fmt::format("its {} bytes are more than {}", bytes, most));
+    for (uint32_t l : loops) {
+      const Loop& loop = p.syntax().loops[l];
+      if (loop.kind != Kind::bind) continue;
+      const bool block = p.syntax().text(loop.index)[0] == 'b';
+      if (var.scope == Scope::shared && !block) continue;
+      if (!private_to(p, v, l))
+        refuse(fmt::format("iterations of the bound loop `{}` share it", p.syntax().text(loop.index)));
+    }
+    out.push_back(std::move(place));
+  }
+  return out;
+}
+
+std::string canonical_key(const Program& p) {
+  Syntax s = p.syntax();
+  // New names in the order of appearance; known variables keep theirs.
+  std::map<NameId, NameId> index, variable;
+  auto fresh = [&](std::string_view stem, size_t n) { return s.intern(fmt::format("{}{}", stem, n)); };
+  std::set<NameId> known;
+  for (const HeaderEntry& h : s.header) known.insert(h.name);
+  for (Loop& l : s.loops) {
+    // Names of bound loops say what they are bound to.
+    const std::string name = s.text(l.index);
+    const auto [it, added] = index.try_emplace(l.index, kNone);
+    if (added) it->second = fresh(is_bound(name) ? name.substr(0, 2) + "#" : "#", index.size());
+    l.index = it->second;
+  }
+  for (uint32_t i = 0; i < s.items.size(); ++i) {
+    std::vector<ExprId> work;
+    if (s.items[i].nest()) {
+      for (uint32_t l = s.items[i].first_loop; l < s.items[i].first_loop + s.items[i].loops; ++l)
+        work.push_back(s.loops[l].extent);
+    } else {
+      work = {s.items[i].value, s.items[i].target};
+    }
+    while (!work.empty()) {
+      const ExprId id = work.back();
+      work.pop_back();
+      Expr& e = s.exprs[id];
+      if (e.op == Op::index) {
+        if (const auto it = index.find(e.name); it != index.end()) e.name = it->second;
+      } else if (e.op == Op::tensor && !known.contains(e.name)) {
+        const auto [it, added] = variable.try_emplace(e.name, kNone);
+        if (added) it->second = fresh("%", variable.size());
+        e.name = it->second;
+      }
+      const auto o = s.operands_of(id);
+      for (size_t k = o.size(); k-- > 0;) work.push_back(o[k]);
+    }
+  }
+  return print(s);
+}
+
+}  // namespace cleave::leir

@@ -1,0 +1,608 @@
+#include "leir_emit/c.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/check.hpp"
+#include "leir_emit/c_prelude.hpp"
+
+namespace cleave::leir {
+
+namespace {
+
+constexpr size_t kMaxLoops = 64;
+constexpr int kMaxBraces = 200;
+constexpr size_t kInline = 160;  // longer texts get a name
+
+const char* storage(Type t) {
+  switch (t) {
+    case Type::f64: return "double";
+    case Type::f32: return "float";
+    case Type::f16: return "f16";
+    case Type::bf16: return "bf16";
+    case Type::i8: return "int8_t";
+    case Type::i16: return "int16_t";
+    case Type::i32: return "int32_t";
+    case Type::i64: return "int64_t";
+    case Type::u8: return "uint8_t";
+    case Type::u16: return "uint16_t";
+    case Type::u32: return "uint32_t";
+    case Type::u64: return "uint64_t";
+    case Type::boolean: return "uint8_t";
+  }
+  return "";
+}
+const char* c_type(Class c) {
+  constexpr const char* kNames[] = {"int64_t", "int64_t", "uint64_t", "float", "double"};
+  return kNames[static_cast<size_t>(c)];
+}
+
+std::string number(double v, bool single) {
+  if (std::isnan(v)) return "NAN";
+  if (std::isinf(v)) return v > 0 ? "INFINITY" : "(-INFINITY)";
+  std::string s = fmt::format("{}", v);
+  if (s.find_first_of(".e") == std::string::npos) s += ".0";
+  if (single) s += "f";
+  return v < 0 || std::signbit(v) ? "(" + s + ")" : s;
+}
+std::string number(int64_t v) {
+  if (v == INT64_MIN) return "INT64_MIN";
+  const std::string s = v > INT32_MAX || v < INT32_MIN ? fmt::format("INT64_C({})", v) : std::to_string(v);
+  return v < 0 ? "(" + s + ")" : s;
+}
+
+class CWriter {
+ public:
+  CWriter(const Program& p, const COptions& o) : p_(p), s_(p.syntax()), o_(o) {}
+
+  Result<std::string> run() {
+    if (o_.prelude) out_ += c_prelude();
+    // Buffers are parameters, so that `restrict` is believed.
+    std::string parameters, arguments;
+    for (uint32_t v = 0; v < p_.variables().size(); ++v) {
+      const Variable& var = p_.variables()[v];
+      const bool in = var.known() && var.role != Role::output;
+      parameters += fmt::format("    {}{} *restrict {},  /* [{}] */\n", in ? "const " : "", storage(var.type),
+                                buffer(v), fmt::join(var.shape, ","));
+      arguments += fmt::format("v[{}], ", v);
+    }
+    line(fmt::format("static int {}_body(\n{}    int64_t *restrict at) {{", o_.name, parameters));
+    ++depth_;
+    line("(void)at;");
+    for (uint32_t i = 0; i < s_.items.size(); i = s_.items[i].end) {
+      if (Diagnostics bad = nest(i); !bad.empty()) return bad;
+    }
+    line("return 0;");
+    close();
+    line(fmt::format("int {0}(void *const *v, int64_t *at) {{ return {0}_body({1}at); }}", o_.name, arguments));
+    return std::move(out_);
+  }
+
+  // One kernel a top-level nest, one thread a point of its bound loops; no barriers, so nests that need one are
+  // refused.
+  Result<std::string> run_cuda() {
+    cuda_ = true;
+    out_ += cuda_prelude();
+    std::set<uint32_t> local;
+    for (const Placement& place : placements(p_)) {
+      const Variable& v = p_.variables()[place.variable];
+      if (!place.honoured) continue;  // in global memory, and checked as such
+      if (v.scope != Scope::local)
+        return refuse(
+            fmt::format("`{}` is shared by the threads of a block, which needs barriers", p_.name(place.variable)));
+      local.insert(place.variable);
+    }
+    std::string host;
+    for (uint32_t i = 0; i < s_.items.size(); i = s_.items[i].end) {
+      const Item& item = s_.items[i];
+      std::map<std::string, std::string> axes;
+      for (uint32_t j = i; j < item.end; ++j) {
+        const Item& inner = s_.items[j];
+        for (uint32_t l = inner.first_loop; l < inner.first_loop + inner.loops; ++l) {
+          if (s_.loops[l].kind != Kind::bind) continue;
+          if (j != i)
+            return refuse(
+                fmt::format("the bound loop `{}` stands inside another nest, which needs a barrier", index(l)));
+          if (!p_.extent(l)) return refuse(fmt::format("the extent of the bound loop `{}` is no number", index(l)));
+          axes[s_.text(s_.loops[l].index).substr(0, 2)] = number(*p_.extent(l));
+        }
+        if (inner.nest()) continue;
+        for (uint32_t r : p_.equations()[p_.equation_of(j)].reductions)
+          if (s_.loops[r].kind == Kind::bind)
+            return refuse(fmt::format("`{}` is reduced over across threads", index(r)));
+      }
+      std::string parameters, arguments;
+      for (uint32_t v = 0; v < p_.variables().size(); ++v) {
+        const Variable& var = p_.variables()[v];
+        const bool in = var.known() && var.role != Role::output;
+        if (local.contains(v)) continue;
+        parameters += fmt::format("    {}{} *__restrict__ {},\n", in ? "const " : "", storage(var.type), buffer(v));
+        arguments += fmt::format("({} *)v[{}], ", storage(var.type), v);
+      }
+      line(fmt::format("__global__ void {}_{}(\n{}    int *error) {{", o_.name, i, parameters));
+      ++depth_;
+      for (uint32_t v : local)
+        line(fmt::format("{} {}[{}];", storage(p_.variables()[v].type), buffer(v),
+                         std::max<int64_t>(1, p_.variables()[v].elements())));
+      if (Diagnostics bad = nest(i); !bad.empty()) return bad;
+      close();
+      auto axis = [&](const char* name) { return axes.contains(name) ? axes[name] : std::string("1"); };
+      host += fmt::format("  LAUNCH({}_{}, dim3({}, {}, {}), dim3({}, {}, {}), {}error);\n", o_.name, i, axis("bx"),
+                          axis("by"), axis("bz"), axis("tx"), axis("ty"), axis("tz"), arguments);
+    }
+    line(fmt::format("extern \"C\" void {}(void *const *v, int *error) {{", o_.name));
+    out_ += host + "}\n";
+    return std::move(out_);
+  }
+
+ private:
+  std::string buffer(uint32_t v) const { return "v_" + p_.name(v); }
+  std::string index(uint32_t l) const { return "i_" + s_.text(s_.loops[l].index); }
+  void line(const std::string& text) { out_ += std::string(static_cast<size_t>(depth_) * 2, ' ') + text + "\n"; }
+  static Diagnostic refuse(const std::string& why) { return diagnose(Code::leir_unsupported, "C", why); }
+
+  // ---- nests: the items in order, an explicit stack of open bodies ------------------------------------------------
+
+  Diagnostics nest(uint32_t root) {
+    struct Open {
+      uint32_t end;
+      int braces;
+    };
+    std::vector<Open> open;
+    for (uint32_t i = root; i < s_.items[root].end; ++i) {
+      const Item& item = s_.items[i];
+      if (item.nest()) {
+        int braces = 0;
+        const uint32_t start = starts_before(i);
+        for (uint32_t l = item.first_loop; l < item.first_loop + item.loops; ++l) {
+          if (l == start) {
+            if (Diagnostics bad = first_values(i, l); !bad.empty()) return bad;
+          }
+          if (Diagnostics bad = begin_loop(l); !bad.empty()) return bad;
+          ++braces;
+          if (++loops_ > kMaxLoops)
+            return {refuse(fmt::format("the loop `{}` is nested deeper than {}", index(l), kMaxLoops))};
+        }
+        open.push_back({item.end, braces});
+      } else if (Diagnostics bad = equation(i); !bad.empty()) {
+        return bad;
+      }
+      while (!open.empty() && open.back().end == i + 1) {
+        for (int b = 0; b < open.back().braces; ++b) close();
+        loops_ -= static_cast<size_t>(open.back().braces);
+        open.pop_back();
+      }
+    }
+    return {};
+  }
+
+  Diagnostics begin_loop(uint32_t l) {
+    const Loop& loop = s_.loops[l];
+    if (Diagnostics bad = extent_text(l); !bad.empty()) return bad;
+    if (cuda_ && loop.kind == Kind::bind) {
+      const std::string& name = s_.text(loop.index);
+      line(fmt::format("const int64_t {} = {}Idx.{};", index(l), name[0] == 'b' ? "block" : "thread", name[1]));
+      line(fmt::format("if ({} < {}) {{", index(l), extent_text_));
+      ++depth_;
+      return {};
+    }
+    if (cuda_ && loop.kind == Kind::unroll) line("#pragma unroll");
+    if (!cuda_ && loop.kind == Kind::vector) line("#pragma clang loop vectorize(enable)");
+    if (!cuda_ && loop.kind == Kind::unroll) line("#pragma clang loop unroll(enable)");
+    line(fmt::format("for (int64_t {0} = 0; {0} < {1}; ++{0}) {{", index(l), extent_text_));
+    ++depth_;
+    return {};
+  }
+  void close() {
+    --depth_;
+    line("}");
+  }
+
+  // The loop before which the accumulator of a nest's only equation can be given its first values, all at once:
+  // every reduction is a loop of this nest, and there are no idle loops.
+  uint32_t starts_before(uint32_t i) const {
+    const Item& item = s_.items[i];
+    if (item.end != i + 2 || s_.items[i + 1].nest()) return kNone;
+    const EquationInfo& q = p_.equations()[p_.equation_of(i + 1)];
+    if (!q.initialises || q.reductions.empty()) return kNone;
+    const uint32_t last = item.first_loop + item.loops;
+    uint32_t first = kNone;
+    for (uint32_t l : q.reductions) {
+      if (l < item.first_loop || l >= last) return kNone;
+      first = std::min(first, l);
+    }
+    for (uint32_t l = first; l < last; ++l) {
+      if (!p_.extent(l)) return kNone;
+      const bool reduction = std::find(q.reductions.begin(), q.reductions.end(), l) != q.reductions.end();
+      bool used = reduction;
+      for (sym::Expr s : p_.accesses()[q.first_access].subscripts) used = used || p_.pool().mentions(s, p_.symbol(l));
+      if (!used) return kNone;
+    }
+    return first;
+  }
+
+  Diagnostics first_values(uint32_t i, uint32_t from) {
+    const Item& item = s_.items[i];
+    const EquationInfo& q = p_.equations()[p_.equation_of(i + 1)];
+    int braces = 0;
+    for (uint32_t l = from; l < item.first_loop + item.loops; ++l) {
+      if (std::find(q.reductions.begin(), q.reductions.end(), l) != q.reductions.end()) continue;
+      line(fmt::format("for (int64_t {0} = 0; {0} < {1}; ++{0}) {{", index(l), *p_.extent(l)));
+      ++depth_;
+      ++braces;
+    }
+    TRY_ASSIGN(const TypedEquation t, type_equation(p_, p_.equation_of(i + 1)));
+    begin(t.code, q.item);
+    const Variable& v = p_.variables()[q.target];
+    const std::string place = element(p_.accesses()[q.first_access], texts(t.code.subscripts));
+    line(fmt::format("{} = {};", place,
+                     is_real(v.type) ? stored(v.type, number(t.identity, class_of_values(v.type) == Class::f32),
+                                              class_of_values(v.type))
+                                     : stored(v.type, number(t.identity_integer), class_of_values(v.type))));
+    for (int b = 0; b < braces; ++b) close();
+    begun_.insert(q.item);
+    return {};
+  }
+
+  Diagnostics extent_text(uint32_t l) {
+    if (const auto n = p_.extent(l)) {
+      extent_text_ = number(*n);
+      return {};
+    }
+    auto t = type_extent(p_, l);
+    if (!t) return t.errors();
+    begin(*t, kNone);
+    extent_text_ = text(t->root);
+    return {};
+  }
+
+  // ---- one equation -----------------------------------------------------------------------------------------------
+
+  Diagnostics equation(uint32_t i) {
+    const uint32_t number_of = p_.equation_of(i);
+    const EquationInfo& q = p_.equations()[number_of];
+    TRY_ASSIGN(const TypedEquation t, type_equation(p_, number_of));
+    line("{");
+    ++depth_;
+    begin(t.code, i);
+    accumulator_ = begun_.contains(i) ? kNone : t.accumulator;
+    typed_ = &t;
+    const std::vector<std::string> subscripts = texts(t.code.subscripts);
+    const std::string value = text(t.code.root);
+    if (too_deep_) return {refuse("branches are nested too deeply for compilers")};
+    const Access& w = p_.accesses()[q.first_access];
+    guard_bounds(w, subscripts, q.first_access);
+    line(fmt::format("{} = {};", element(w, subscripts),
+                     stored(p_.variables()[q.target].type, value, t.code.nodes[t.code.root].cls)));
+    close();
+    typed_ = nullptr;
+    return {};
+  }
+
+  void begin(const Typed& code, uint32_t item) {
+    code_ = &code;
+    item_ = item;
+    text_.assign(code.nodes.size(), {});
+    accumulator_ = kNone;
+    temporaries_ = 0;
+    too_deep_ = false;
+  }
+
+  std::vector<std::string> texts(std::span<const NodeId> nodes) {
+    std::vector<std::string> out;
+    for (NodeId n : nodes) out.push_back(text(n));
+    return out;
+  }
+
+  void fail(uint32_t access) {
+    std::string code;
+    int k = 0;
+    if (item_ != kNone && !cuda_)
+      for (uint32_t l : p_.equations()[p_.equation_of(item_)].loops)
+        code += fmt::format("at[{}] = {}; ", k++, index(l));
+    if (cuda_)
+      line(fmt::format("*error = {};", access + 1));
+    else
+      line(fmt::format("{}return {};", code, access + 1));
+    if (cuda_) line("return;");
+  }
+  void guard_bounds(const Access& a, const std::vector<std::string>& subscripts, uint32_t number_of) {
+    if (a.bounds == Proof::yes) return;
+    const Variable& v = p_.variables()[a.variable];
+    std::string condition;
+    for (size_t d = 0; d < subscripts.size(); ++d)
+      condition += fmt::format("{}(uint64_t)({}) >= {}u", d ? " || " : "", subscripts[d], v.shape[d]);
+    line(fmt::format("if ({}) {{", condition));
+    ++depth_;
+    fail(number_of);
+    close();
+  }
+  std::string element(const Access& a, const std::vector<std::string>& subscripts) const {
+    const Variable& v = p_.variables()[a.variable];
+    std::string flat;
+    for (size_t d = 0; d < subscripts.size(); ++d) {
+      if (d == 0)
+        flat = subscripts[d];
+      else
+        flat = fmt::format("({}) * {} + {}", flat, v.shape[d], subscripts[d]);
+    }
+    return fmt::format("{}[{}]", buffer(a.variable), flat.empty() ? "0" : flat);
+  }
+  static std::string loaded(Type t, const std::string& place) {
+    switch (t) {
+      case Type::f16: return "(float)" + place;
+      case Type::bf16: return "bf16_load(" + place + ")";
+      case Type::f32:
+      case Type::f64:
+      case Type::u64: return place;
+      case Type::boolean: return "(int64_t)(" + place + " != 0)";
+      default: return "(int64_t)" + place;
+    }
+  }
+  static std::string stored(Type t, const std::string& value, Class c) {
+    if (is_real(t)) {
+      if (t == Type::bf16) return fmt::format("{}({})", c == Class::f64 ? "bf16_store_double" : "bf16_store", value);
+      if (t == Type::f16) return fmt::format("(f16)({})", value);
+      return fmt::format("({})({})", storage(t), value);
+    }
+    if (!is_real(c))
+      return t == Type::boolean ? fmt::format("({}) != 0", value) : fmt::format("({})({})", storage(t), value);
+    if (t == Type::boolean) return fmt::format("({}) != 0", value);
+    if (t == Type::u64) return fmt::format("to_u64({})", value);
+    const bool is_unsigned = class_of(t) == TypeClass::unsigned_integer;
+    const double high = std::ldexp(1.0, static_cast<int>(8 * byte_size(t) - (is_unsigned ? 0 : 1)));
+    return fmt::format("({})to_int({}, {}, {}, {}, {})", storage(t), value, number(is_unsigned ? 0.0 : -high, false),
+                       number(high, false), number(lowest_integer(t)), number(highest_integer(t)));
+  }
+
+  std::string temporary(Class c) {
+    (void)c;
+    return fmt::format("t{}", temporaries_++);
+  }
+  std::string bind(const std::string& value, Class c) {
+    const std::string name = temporary(c);
+    line(fmt::format("const {} {} = {};", c_type(c), name, value));
+    return name;
+  }
+
+  // The text of a node: an expression without effects whose checks stand before it. Work lies on a stack: node, then
+  // what is done between and behind its operands.
+  std::string text(NodeId root) {
+    struct Task {
+      NodeId node;
+      int stage;
+      std::string name;
+    };
+    std::vector<Task> work = {{root, 0, ""}};
+    int braces = 0;
+    while (!work.empty()) {
+      Task t = std::move(work.back());
+      work.pop_back();
+      if (!text_[t.node].empty()) continue;
+      const Node& n = code_->nodes[t.node];
+      const auto o = code_->operands_of(t.node);
+      const bool lazy = n.act == Act::select || n.act == Act::logical_and || n.act == Act::logical_or;
+      if (lazy) {
+        if (t.stage == 0) {
+          work.push_back({t.node, 1, ""});
+          work.push_back({o[0], 0, ""});
+        } else if (t.stage == 1) {
+          const std::string name = temporary(n.cls);
+          line(fmt::format("{} {};", c_type(n.cls), name));
+          if (n.act == Act::select) {
+            line(fmt::format("if ({}) {{", text_[o[0]]));
+          } else {
+            line(fmt::format("{} = {};", name, text_[o[0]]));
+            line(fmt::format("if ({}{}) {{", n.act == Act::logical_or ? "!" : "", name));
+          }
+          ++depth_;
+          if (++braces > kMaxBraces) too_deep_ = true;
+          work.push_back({t.node, n.act == Act::select ? 2 : 3, name});
+          work.push_back({o[1], 0, ""});
+        } else if (t.stage == 2) {
+          line(fmt::format("{} = {};", t.name, text_[o[1]]));
+          --depth_;
+          line("} else {");
+          ++depth_;
+          work.push_back({t.node, 3, t.name});
+          work.push_back({o[2], 0, ""});
+        } else {
+          line(fmt::format("{} = {};", t.name, text_[o.back()]));
+          close();
+          --braces;
+          text_[t.node] = t.name;
+        }
+        continue;
+      }
+      if (t.stage == 0 && !o.empty()) {
+        work.push_back({t.node, 1, ""});
+        for (size_t i = o.size(); i-- > 0;) work.push_back({o[i], 0, ""});
+        continue;
+      }
+      std::string value = operation(t.node);
+      if (value.size() > kInline) value = bind(value, n.cls);
+      text_[t.node] = value;
+    }
+    return text_[root];
+  }
+
+  std::string operation(NodeId id) {
+    const Node& n = code_->nodes[id];
+    const auto o = code_->operands_of(id);
+    auto x = [&](size_t k) -> const std::string& { return text_[o[k]]; };
+    const bool single = n.cls == Class::f32;
+    switch (n.act) {
+      case Act::integer: return number(n.integer);
+      case Act::real: return number(n.real, single);
+      case Act::index: return index(n.meaning);
+      case Act::load: return load(id);
+      case Act::convert: {
+        const Class from = code_->nodes[o[0]].cls;
+        if (n.cls == Class::boolean) return fmt::format("(int64_t)({} != 0)", x(0));
+        if (n.cls == Class::integer && is_real(from))
+          return fmt::format("to_int({}, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX)", x(0));
+        return fmt::format("({})({})", c_type(n.cls), x(0));
+      }
+      case Act::add: return fmt::format("({} + {})", x(0), x(1));
+      case Act::sub: return fmt::format("({} - {})", x(0), x(1));
+      case Act::mul: return fmt::format("({} * {})", x(0), x(1));
+      case Act::div: return fmt::format("({} / {})", x(0), x(1));
+      case Act::negate: return fmt::format("(-{})", x(0));
+      case Act::floordiv:
+      case Act::mod: {
+        const Node& divisor = code_->nodes[o[1]];
+        const bool constant = divisor.act == Act::integer && divisor.integer > 0;
+        std::string d = x(1);
+        if (!constant) {
+          d = bind(d, n.cls);
+          line(fmt::format("if ({} == 0) {{", d));
+          ++depth_;
+          fail(item_ == kNone ? 0 : p_.equations()[p_.equation_of(item_)].first_access);
+          close();
+        }
+        if (n.cls == Class::unsigned_integer) return fmt::format("({} {} {})", x(0), n.act == Act::mod ? "%" : "/", d);
+        return fmt::format("{}({}, {})", n.act == Act::mod ? "floor_mod" : "floor_div", x(0), d);
+      }
+      case Act::power: {
+        if (!is_real(n.cls)) return fmt::format("int_pow({}, {})", x(0), n.integer);
+        // Squares in the interpreter's order, each rounded to the class.
+        std::string square = bind(x(0), n.cls), result;
+        for (auto e = static_cast<uint64_t>(std::llabs(n.integer)); e; e >>= 1) {
+          if (e & 1) result = result.empty() ? square : bind(fmt::format("{} * {}", result, square), n.cls);
+          if (e > 1) square = bind(fmt::format("{0} * {0}", square), n.cls);
+        }
+        if (result.empty()) result = number(1.0, single);
+        return n.integer < 0 ? fmt::format("({} / {})", number(1.0, single), result) : result;
+      }
+      case Act::raise:
+        if (!is_real(n.cls)) return fmt::format("int_pow({}, {})", x(0), x(1));
+        return single && o_.strict ? fmt::format("(float)pow((double)({}), (double)({}))", x(0), x(1))
+                                   : fmt::format("pow{}({}, {})", single ? "f" : "", x(0), x(1));
+      case Act::compare: {
+        constexpr const char* kSigns[] = {"<", "<=", ">", ">=", "==", "!="};
+        return fmt::format("(int64_t)({} {} {})", x(0), kSigns[static_cast<size_t>(n.comparison)], x(1));
+      }
+      case Act::call: return call(n, o);
+      case Act::logical_and:
+      case Act::logical_or:
+      case Act::select: break;
+    }
+    CHECK(false, "node {}", id);
+  }
+
+  std::string call(const Node& n, std::span<const NodeId> o) {
+    auto x = [&](size_t k) -> const std::string& { return text_[o[k]]; };
+    const Class from = code_->nodes[o[0]].cls;
+    const bool single = n.cls == Class::f32;
+    const std::string name = info(n.function).name;
+    if (!is_real(from)) {
+      switch (n.function) {
+        case Function::max: return fmt::format("int_max({}, {})", x(0), x(1));
+        case Function::min: return fmt::format("int_min({}, {})", x(0), x(1));
+        case Function::clamp: return fmt::format("int_min(int_max({}, {}), {})", x(0), x(1), x(2));
+        case Function::relu: return fmt::format("int_max({}, 0)", x(0));
+        case Function::square: return fmt::format("int_pow({}, 2)", x(0));
+        case Function::abs: {
+          const std::string v = bind(x(0), n.cls);
+          return fmt::format("({0} < 0 ? -{0} : {0})", v);
+        }
+        default: {
+          const std::string v = bind(x(0), n.cls);
+          return fmt::format("(int64_t)(({0} > 0) - ({0} < 0))", v);
+        }
+      }
+    }
+    const char* width = single ? "f32" : "f64";
+    switch (n.function) {
+      case Function::isnan: return fmt::format("(int64_t)(isnan({}) != 0)", x(0));
+      case Function::isinf: return fmt::format("(int64_t)(isinf({}) != 0)", x(0));
+      case Function::max: return fmt::format("max_{}({}, {})", width, x(0), x(1));
+      case Function::min: return fmt::format("min_{}({}, {})", width, x(0), x(1));
+      case Function::clamp: return fmt::format("min_{0}(max_{0}({1}, {2}), {3})", width, x(0), x(1), x(2));
+      case Function::relu: return fmt::format("max_{}({}, 0)", width, x(0));
+      case Function::abs: return fmt::format("fabs{}({})", single ? "f" : "", x(0));
+      case Function::sqrt:
+      case Function::floor:
+      case Function::ceil: return fmt::format("{}{}({})", name, single ? "f" : "", x(0));
+      case Function::round: return fmt::format("nearbyint{}({})", single ? "f" : "", x(0));
+      case Function::exp:
+      case Function::exp2:
+      case Function::expm1:
+      case Function::log:
+      case Function::log2:
+      case Function::log1p:
+      case Function::sin:
+      case Function::cos:
+      case Function::tan:
+      case Function::tanh:
+      case Function::erf:
+        if (single && o_.strict) return fmt::format("(float){}((double)({}))", name, x(0));
+        return fmt::format("{}{}({})", name, single ? "f" : "", x(0));
+      default: {
+        std::string arguments = x(0);
+        for (size_t k = 1; k < o.size(); ++k) arguments += ", " + x(k);
+        return fmt::format("{}fn_{}({})", single ? "(float)" : "", name, arguments);
+      }
+    }
+  }
+
+  std::string load(NodeId id) {
+    const Node& n = code_->nodes[id];
+    if (n.meaning == kNone) {  // in an extent
+      Access a;
+      a.variable = n.variable;
+      std::vector<std::string> at;
+      for (NodeId s : code_->operands_of(id)) at.push_back(text_[s]);
+      return loaded(p_.variables()[n.variable].type, element(a, at));
+    }
+    const Access& a = p_.accesses()[n.meaning];
+    std::vector<std::string> subscripts;
+    for (NodeId s : code_->operands_of(id)) subscripts.push_back(text_[s]);
+    const Variable& v = p_.variables()[a.variable];
+    if (id == accumulator_) {
+      const EquationInfo& q = p_.equations()[p_.equation_of(item_)];
+      std::string first;
+      for (uint32_t l : q.reductions) first += fmt::format("{}{} == 0", first.empty() ? "" : " && ", index(l));
+      const std::string identity =
+          is_real(v.type) ? number(typed_->identity, n.cls == Class::f32) : number(typed_->identity_integer);
+      if (first.empty()) return identity;
+      return fmt::format("({} ? {} : {})", first, identity, loaded(v.type, element(a, subscripts)));
+    }
+    guard_bounds(a, subscripts, n.meaning);
+    const std::string value = loaded(v.type, element(a, subscripts));
+    // A checked load keeps its place behind its check.
+    return a.bounds == Proof::yes ? value : bind(value, n.cls);
+  }
+
+  const Program& p_;
+  const Syntax& s_;
+  COptions o_;
+  std::string out_, extent_text_;
+  int depth_ = 0;
+  size_t loops_ = 0;
+  const Typed* code_ = nullptr;
+  const TypedEquation* typed_ = nullptr;
+  uint32_t item_ = kNone;
+  std::vector<std::string> text_;
+  NodeId accumulator_ = kNone;
+  int temporaries_ = 0;
+  bool too_deep_ = false, cuda_ = false;
+  std::set<uint32_t> begun_;
+};
+
+}  // namespace
+
+Result<std::string> emit_c(const Program& program, const COptions& options) { return CWriter(program, options).run(); }
+
+Result<std::string> emit_cuda(const Program& program) {
+  return CWriter(program, {.strict = true, .prelude = true, .name = "leir_run"}).run_cuda();
+}
+
+std::string c_flags(bool strict) {
+  return strict ? "-std=gnu11 -O3 -march=native -ffp-contract=off -fwrapv -fno-math-errno"
+                : "-std=gnu11 -O3 -march=native -ffp-contract=fast -fwrapv -fno-math-errno -fassociative-math "
+                  "-fno-signed-zeros -fno-trapping-math";
+}
+
+}  // namespace cleave::leir

@@ -1,0 +1,143 @@
+#include "leir_emit/c_prelude.hpp"
+
+namespace cleave::leir {
+
+std::string_view c_prelude() {
+  return R"(#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef _Float16 f16;
+typedef struct { uint16_t bits; } bf16;
+
+static inline float bf16_load(bf16 x) {
+  uint32_t u = (uint32_t)x.bits << 16;
+  float f;
+  memcpy(&f, &u, 4);
+  return f;
+}
+static inline bf16 bf16_store(float x) {
+  uint32_t u;
+  memcpy(&u, &x, 4);
+  bf16 r = {x != x ? (uint16_t)((u >> 16) | 0x40) : (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16)};
+  return r;
+}
+/* Double to bf16 with one rounding: to f32 towards an odd last bit, which keeps what the second rounding needs. */
+static inline bf16 bf16_store_double(double x) {
+  float f = (float)x;
+  if (x == x && fabsf(f) <= 3.4e38f && (double)f != x) {
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if (fabs((double)f) > fabs(x)) u -= 1;
+    u |= 1;
+    memcpy(&f, &u, 4);
+  }
+  return bf16_store(f);
+}
+static inline int64_t floor_div(int64_t a, int64_t b) {
+  if (b == -1) return (int64_t)(0 - (uint64_t)a);
+  int64_t q = a / b;
+  return q - ((a % b != 0) & ((a < 0) != (b < 0)));
+}
+static inline int64_t floor_mod(int64_t a, int64_t b) {
+  if (b == -1) return 0;
+  int64_t r = a % b;
+  return r + (((r != 0) & ((r < 0) != (b < 0))) ? b : 0);
+}
+static inline int64_t int_pow(int64_t base, int64_t e) {
+  if (e < 0) return base == 1 ? 1 : base == -1 ? (e % 2 ? -1 : 1) : 0;
+  uint64_t r = 1, b = (uint64_t)base;
+  for (uint64_t n = (uint64_t)e; n; n >>= 1, b *= b)
+    if (n & 1) r *= b;
+  return (int64_t)r;
+}
+static inline int64_t int_max(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t int_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t to_int(double v, double low, double high, int64_t least, int64_t most) {
+  if (v != v) return 0;
+  v = trunc(v);
+  return v >= high ? most : v <= low ? least : (int64_t)v;
+}
+static inline uint64_t to_u64(double v) {
+  if (v != v) return 0;
+  v = trunc(v);
+  return v >= 0x1p64 ? UINT64_MAX : v <= 0 ? 0 : (uint64_t)v;
+}
+/* NaN wins; -0 is below +0. */
+static inline double max_f64(double a, double b) {
+  return a != a ? a : b != b ? b : a == b ? (signbit(a) ? b : a) : a > b ? a : b;
+}
+static inline double min_f64(double a, double b) {
+  return a != a ? a : b != b ? b : a == b ? (signbit(a) ? a : b) : a < b ? a : b;
+}
+static inline float max_f32(float a, float b) {
+  return a != a ? a : b != b ? b : a == b ? (signbit(a) ? b : a) : a > b ? a : b;
+}
+static inline float min_f32(float a, float b) {
+  return a != a ? a : b != b ? b : a == b ? (signbit(a) ? a : b) : a < b ? a : b;
+}
+static inline double fn_gate(double x, double g) { return g == 0 && isinf(x) ? (x > 0 ? x : -0.0) : x * g; }
+static inline double fn_sign(double x) { return x != x ? x : (double)((x > 0) - (x < 0)); }
+static inline double fn_square(double x) { return x * x; }
+static inline double fn_rsqrt(double x) { return 1 / sqrt(x); }
+static inline double fn_reciprocal(double x) { return 1 / x; }
+static inline double fn_sigmoid(double x) { return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x)); }
+static inline double fn_softplus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
+static inline double fn_nmax(double a, double b) { return a != a || b != b ? NAN : a > b ? a : b; }
+static inline double fn_nmin(double a, double b) { return a != a || b != b ? NAN : a < b ? a : b; }
+static inline double fn_hardsigmoid(double x) { return fn_nmin(fn_nmax(x / 6 + 0.5, 0), 1); }
+static inline double fn_silu(double x) { return fn_gate(x, fn_sigmoid(x)); }
+static inline double fn_hardswish(double x) { return fn_gate(x, fn_hardsigmoid(x)); }
+static inline double fn_gelu_erf(double x) { return fn_gate(x, 0.5 * erfc(-x / 1.4142135623730950488)); }
+static inline double fn_gelu_tanh(double x) {
+  return fn_gate(x, fn_sigmoid(2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+static inline double fn_mish(double x) { return fn_gate(x, tanh(fn_softplus(x))); }
+static inline double fn_elu(double x, double a) { return x > 0 || x != x ? x : a * expm1(x); }
+static inline double fn_selu(double x) {
+  return 1.0507009873554804934193349852946 * (x > 0 || x != x ? x : 1.6732632423543772848170429916717 * expm1(x));
+}
+static inline double fn_leaky_relu(double x, double a) { return x >= 0 || x != x ? x : x * a; }
+
+)";
+}
+
+std::string cuda_prelude() {
+  std::string text(c_prelude());
+  const auto replace = [&](std::string_view from, std::string_view to) {
+    for (size_t i = text.find(from); i != std::string::npos; i = text.find(from, i + to.size()))
+      text.replace(i, from.size(), to);
+  };
+  replace("static inline ", "FN ");
+  replace("typedef _Float16 f16;", "");
+  replace("(bf16){", "bf16{");
+  return R"(#ifdef __CUDACC__
+#include <cuda_fp16.h>
+typedef __half f16;
+#define FN static inline __host__ __device__
+#define LAUNCH(kernel, grid, block, ...) kernel<<<grid, block>>>(__VA_ARGS__)
+#else
+typedef _Float16 f16;
+#define FN static inline
+#define __global__ static
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+static dim3 blockIdx, threadIdx;
+/* Each thread in turn, blocks from the last to the first: an order that no correct kernel depends on. */
+#define LAUNCH(kernel, grid, block, ...)                                          \
+  do {                                                                            \
+    const dim3 g = grid, b = block;                                               \
+    for (unsigned n = g.x * g.y * g.z; n-- > 0;)                                  \
+      for (unsigned m = b.x * b.y * b.z; m-- > 0;) {                              \
+        blockIdx = dim3(n % g.x, n / g.x % g.y, n / g.x / g.y);                   \
+        threadIdx = dim3(m % b.x, m / b.x % b.y, m / b.x / b.y);                  \
+        kernel(__VA_ARGS__);                                                      \
+      }                                                                           \
+  } while (0)
+#endif
+)" + text;
+}
+
+}  // namespace cleave::leir

@@ -1,0 +1,116 @@
+"""`cleave leir`: its verbs on texts and folders, what they print, and their exit codes."""
+
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import tempfile
+import unittest
+import zipfile
+
+CLEAVE = os.environ["CLEAVE"]
+ROWS = "in A f32[2,3];\nout C f32[2];\nB^{2}_{tx=0}L^{3}_{a=0}[C^{f32,g}_{tx}=C^{f32,g}_{tx}+A^{f32,g}_{tx,a};];\n"
+
+
+def run(*arguments, text=None):
+    return subprocess.run([CLEAVE, "leir", *arguments], input=text, capture_output=True, text=True, timeout=120, check=False)
+
+
+def npy(values, shape):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack(f"<{len(values)}f", *values)
+
+
+def npz(path, compression=zipfile.ZIP_STORED, **arrays):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, (values, shape) in arrays.items():
+            archive.writestr(f"{name}.npy", npy(values, shape))
+
+
+class Leir(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def case(self, outputs, compression=zipfile.ZIP_STORED):
+        (self.folder / "prog.leir").write_text(ROWS)
+        npz(self.folder / "inputs.npz", compression, A=([1, 2, 3, 4, 5, 6], (2, 3)))
+        npz(self.folder / "outputs.npz", compression, C=(outputs, (2,)))
+        return str(self.folder)
+
+    def test_parse_prints_the_canonical_form(self):
+        spaced = ROWS.replace("=", " = ").replace("+", " + ")
+        r = run("parse", "-", text=spaced)
+        self.assertEqual((r.returncode, r.stdout), (0, ROWS), r.stderr)
+        self.assertEqual(run("parse", "-", "--compact", text=ROWS).stdout, ROWS.split(";\n", 2)[2])
+
+    def test_errors_have_a_caret(self):
+        r = run("check", "-", text=ROWS.replace("_{tx,a}", "_{tx,a+1}"))
+        self.assertEqual(r.returncode, 3)
+        self.assertIn("error[CLV8026]", r.stderr)
+        self.assertIn("^^^", r.stderr)
+        self.assertIn("<stdin>:3:", r.stderr)
+        r = run("check", "-", "--json", text="L")
+        self.assertEqual(json.loads(r.stdout)["schema"], "cleave.error/1")
+
+    def test_check_prints_shapes(self):
+        r = run("check", "-", "--json", text=ROWS)
+        self.assertEqual(json.loads(r.stdout)["variables"][1]["shape"], [2])
+        self.assertNotEqual(run("check", "-", "--key", text=ROWS).stdout, "")
+
+    def test_known_variables_may_come_from_a_file(self):
+        known = self.folder / "known.json"
+        known.write_text(json.dumps([{"name": "A", "role": "in", "dtype": "f32", "shape": [2, 3]},
+                                     {"name": "C", "role": "out", "dtype": "f32", "shape": [2]}]))  # fmt: skip
+        body = ROWS.split(";\n", 2)[2]
+        self.assertEqual(run("check", "-", "--known", str(known), text=body).returncode, 0)
+        self.assertIn("CLV8035", run("check", "-", text=body).stderr)
+        known.write_text("{}")
+        self.assertIn("CLV8010", run("check", "-", "--known", str(known), text=body).stderr)
+
+    def test_run_compares_with_stored_outputs(self):
+        for compression in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            for via in ("interpreter", "jit"):
+                r = run("run", self.case([6, 15], compression), "--check", "--via", via)
+                self.assertEqual(r.returncode, 0, r.stderr)
+                self.assertIn("equal to the stored outputs", r.stdout)
+                r = run("run", self.case([6, 15.01], compression), "--check", "--via", via)
+                self.assertEqual(r.returncode, 4)
+                self.assertIn("CLV8042", r.stderr)
+
+    def test_run_writes_what_it_reads(self):
+        out = self.folder / "y.npz"
+        r = run("run", self.case([6, 15]), "--outputs", str(out), "--errors", str(self.folder / "e.npz"), "--f64")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        with zipfile.ZipFile(out) as archive:
+            self.assertIsNone(archive.testzip())
+            self.assertEqual(struct.unpack("<2d", archive.read("C.npy")[-16:]), (6, 15))
+
+    def test_run_refuses_damaged_archives(self):
+        folder = self.case([6, 15])
+        whole = (self.folder / "inputs.npz").read_bytes()
+        for length in (0, 10, len(whole) // 2, len(whole) - 30):
+            (self.folder / "inputs.npz").write_bytes(whole[:length])
+            r = run("run", folder)
+            self.assertEqual(r.returncode, 3, r.stderr)
+            self.assertIn("error[CLV3020]", r.stderr)
+
+    def test_dimensions_are_bound(self):
+        text = "in A f32[N];in N i64[];out C f32[N];L^{N^{i64,g}}_{a=0}[C^{f32,g}_{a}=A^{f32,g}_{a};];"
+        self.assertIn("CLV8036", run("check", "-", text=text).stderr)
+        r = run("run", "-", "--dim", "N=4", text=text)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("C f32[4]", r.stdout)
+        self.assertEqual(run("run", "-", "--dim", "N", text=text).returncode, 2)
+
+    def test_lower_and_grammar_print(self):
+        self.assertIn("int leir_run(", run("lower", "-", "--to", "c", text=ROWS).stdout)
+        self.assertIn("root ::=", run("grammar").stdout)
+        self.assertNotIn("tanh", run("grammar", "--paper").stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,265 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "leir/program.hpp"
+
+using namespace cleave;
+using namespace cleave::leir;
+
+namespace {
+
+// Short programs: `A_{a}` stands for `A^{f32,g}_{a}`.
+std::string spelt(const std::string& text) {
+  std::string out;
+  bool header = true;
+  for (size_t i = 0; i < text.size(); ++i) {
+    out += text[i];
+    if (text[i] == '[' && i > 0 && text[i - 1] == '}') header = false;
+    const bool name = text[i] >= 'A' && text[i] <= 'Z' && text[i] != 'L' && text[i] != 'P' && text[i] != 'V' &&
+                      text[i] != 'U' && text[i] != 'B';
+    const char next = i + 1 < text.size() ? text[i + 1] : ' ';
+    if (!header && name && next != '^' && !(next >= 'a' && next <= 'z')) out += "^{f32,g}";
+  }
+  return out;
+}
+
+Checked run(const std::string& text) {
+  Parsed p = parse(SourceText{"p.leir", spelt(text)});
+  EXPECT_TRUE(p.ok()) << spelt(text) << "\n" << render(p.messages, nullptr);
+  return check(std::move(p.syntax));
+}
+bool has(const Checked& c, Code code) {
+  for (const auto& d : c.messages)
+    if (d.code == code) return true;
+  return false;
+}
+std::string why(const Checked& c) { return render(c.messages, nullptr); }
+
+#define ACCEPTS(text)                                     \
+  do {                                                    \
+    const Checked c_ = run(text);                         \
+    EXPECT_TRUE(c_.program) << (text) << "\n" << why(c_); \
+  } while (false)
+#define REFUSES(text, code)                                        \
+  do {                                                             \
+    const Checked c_ = run(text);                                  \
+    EXPECT_FALSE(c_.program) << (text);                            \
+    EXPECT_TRUE(has(c_, Code::code)) << (text) << "\n" << why(c_); \
+  } while (false)
+
+TEST(Check, ResolvesNamesScopesAndRanks) {
+  const std::string h = "in A f32[4];out C f32[4];";
+  ACCEPTS(h + "L^{4}_{a=0}[C_{a}=A_{a}*2;];");
+  REFUSES(h + "L^{4}_{a=0}[C_{a}=A_{c};];", leir_unbound);
+  REFUSES(h + "L^{4}_{a=0}L^{4}_{a=0}[C_{a}=A_{a};];", leir_rebound);                    // A11
+  ACCEPTS(h + "L^{4}_{a=0}[D_{a}=A_{a};];L^{4}_{a=0}[C_{a}=D_{a};];");                   // A12
+  REFUSES(h + "L^{4}_{a=0}[D^{f32,s}_{a}=A_{a};C_{a}=D^{f32,g}_{a};];", leir_variable);  // A14
+  REFUSES(h + "L^{4}_{a=0}[D_{a}=A_{a};C_{a}=D^{f16,g}_{a};];", leir_variable);
+  REFUSES(h + "L^{4}_{a=0}[D_{a}=A_{a};C_{a}=D_{a,a};];", leir_variable);
+  REFUSES(h + "L^{4}_{a=0}[C_{a}=A^{f32,s}_{a};];", leir_known);
+  REFUSES(h + "L^{4}_{a=0}[A_{a}=1;C_{a}=A_{a};];", leir_known);
+  REFUSES("in A f32[N];out C f32[4];L^{4}_{a=0}[C_{a}=A_{a};];", leir_unbound_dim);
+  REFUSES("L^{4}_{a=0}[C^{f32,g}_{a}=1;];", leir_no_header);
+  REFUSES("in A f32[4] range 0..3;out C f32[4];L^{4}_{a=0}[C_{a}=A_{a};];", leir_header);
+}
+
+TEST(Check, InfersShapesFromTheUnionOfWrites) {
+  const Checked c = run("in A f32[7];out C f32[1];L^{7}_{a=0}[D_{6-a}=A_{a};];B^{1}_{tx=0}[C_{tx}=D_{6};];");
+  ASSERT_TRUE(c.program) << why(c);
+  EXPECT_EQ(c.program->variables()[*c.program->find("D")].shape, (std::vector<int64_t>{7}));
+  // Row 28: 3x8 and 5x2 make 5x8, and the corner that nobody wrote is not read.
+  const Checked d =
+      run("in A f32[8];out C f32[3,8];L^{3}_{a=0}L^{8}_{c=0}[D_{a,c}=A_{c};];L^{5}_{a=0}L^{2}_{c=0}[D_{a,c}=1;];"
+          "L^{3}_{a=0}L^{8}_{c=0}[C_{a,c}=D_{a,c};];");
+  ASSERT_TRUE(d.program) << why(d);
+  EXPECT_EQ(d.program->variables()[*d.program->find("D")].shape, (std::vector<int64_t>{5, 8}));
+  REFUSES("in A f32[4];out C f32[4];L^{4}_{a=0}[D_{a-1}=A_{a};C_{a}=1;];", leir_bounds);
+}
+
+TEST(Check, ProvesBoundsUnderGuards) {
+  ACCEPTS("in A f32[7];out C f32[9];L^{9}_{c=0}[C_{c}=if_then_else(1<=c<8,A_{c-1},0);];");
+  ACCEPTS(
+      "in A f32[8];out C "
+      "f32[5];L^{5}_{h=0}L^{3}_{k=0}[C_{h}=C_{h}+if_then_else(0<=h*2+k-1&h*2+k-1<8,A_{h*2+k-1},0);];");
+  ACCEPTS("in A f32[7];out C f32[9];L^{9}_{c=0}[C_{c}=if_then_else(c<1|c>=8,0,A_{c-1});];");
+  ACCEPTS("in A f32[3,4];out C f32[12];L^{12}_{c=0}[C_{c}=A_{c//4,c%4};];");
+  REFUSES("in A f32[4];out C f32[4];L^{4}_{a=0}[C_{a}=A_{a+1};];", leir_bounds);
+  REFUSES("in A f32[4];out C f32[3];L^{4}_{a=0}[C_{a}=A_{a};];", leir_bounds);
+  // The wrong branch proves nothing: the run checks it.
+  const Checked c = run("in A f32[7];out C f32[9];L^{9}_{c=0}[C_{c}=if_then_else(1<=c<8,0,A_{c-1});];");
+  EXPECT_TRUE(has(c, Code::leir_unchecked)) << why(c);
+  // Data-dependent subscripts are checked when the program runs, unless their range is declared.
+  EXPECT_TRUE(
+      has(run("in A f32[9];in I i64[4];out C f32[4];L^{4}_{a=0}[C_{a}=A_{I^{i64,g}_{a}};];"), Code::leir_unchecked));
+  EXPECT_TRUE(
+      run("in A f32[9];in I i64[4] range 0..8;out C f32[4];L^{4}_{a=0}[C_{a}=A_{I^{i64,g}_{a}};];").messages.empty());
+}
+
+TEST(Check, WantsEveryElementOfAnOutputWritten) {
+  REFUSES("in A f32[4,3];out C f32[4,5];B^{4}_{tx=0}L^{3}_{a=0}[C_{tx,a*2}=A_{tx,a};];", leir_coverage);  // row 29
+  ACCEPTS("in A f32[3];out C f32[6];L^{3}_{a=0}[C_{a*2}=A_{a};C_{a*2+1}=A_{a};];");
+  ACCEPTS("in A f32[3];out C f32[6];L^{3}_{a=0}L^{2}_{c=0}[C_{a*2+c}=A_{a};];");
+  REFUSES("in A f32[3];out C f32[6];L^{3}_{a=0}[C_{a}=A_{a};];", leir_coverage);
+  REFUSES("in A f32[3];out C f32[6];out D f32[3];L^{3}_{a=0}[D_{a}=A_{a};];", leir_coverage);
+}
+
+TEST(Check, KnowsAccumulatorsByTheirPlaceInTheChain) {
+  auto kind = [](const std::string& value) {
+    const Checked c = run("in A f32[4];in E f32[4];out C f32[1];L^{1}_{a=0}L^{4}_{c=0}[C_{a}=" + value + ";];");
+    return c.program ? c.program->equations()[0].accumulation : Accumulation::none;
+  };
+  EXPECT_EQ(kind("C_{a}+A_{c}"), Accumulation::sum);
+  EXPECT_EQ(kind("A_{c}+C_{a}"), Accumulation::sum);  // row 26
+  EXPECT_EQ(kind("A_{c}*E_{c}-E_{c}+C_{a+0}"), Accumulation::sum);
+  EXPECT_EQ(kind("C_{a}*A_{c}/E_{c}"), Accumulation::product);
+  EXPECT_EQ(kind("max(A_{c},max(C_{a},E_{c}))"), Accumulation::maximum);
+  EXPECT_EQ(kind("min(C_{a},A_{c})"), Accumulation::minimum);
+  // No accumulators: these read what was never written.
+  const std::string h = "in A f32[4];out C f32[1];L^{1}_{a=0}L^{4}_{c=0}[C_{a}=";
+  for (const char* value : {"A_{c}-C_{a}", "A_{c}/C_{a}", "C_{a}+C_{a}", "exp(C_{a})+A_{c}", "C_{a}*A_{c}+1"})
+    REFUSES(h + value + ";];", leir_read_before_write);
+}
+
+TEST(Check, RefusesReadsBeforeWrites) {
+  const std::string h = "in A f32[4];out C f32[4];";
+  REFUSES(h + "L^{4}_{a=0}[C_{a}=D_{a};];", leir_read_before_write);
+  REFUSES(h + "L^{4}_{a=0}[C_{a}=C_{a-1}+A_{a};];", leir_bounds);  // row 25: a negative index
+  ACCEPTS(h + "L^{4}_{a=0}[C_{a}=if_then_else(a-1<0,0,C_{a-1})+A_{a};];");
+  REFUSES(h + "L^{4}_{a=0}[C_{a}=if_then_else(a+1>3,0,C_{a+1})+A_{a};];", leir_read_before_write);
+  // Row 33: what fission made.
+  REFUSES(h + "L^{4}_{a=0}[D_{a}=if_then_else(a-1<0,0,E_{a-1})+A_{a};];L^{4}_{a=0}[E_{a}=D_{a}*2;C_{a}=E_{a};];",
+          leir_read_before_write);
+  ACCEPTS(h + "L^{4}_{a=0}[D_{a}=if_then_else(a-1<0,0,E_{a-1})+A_{a};E_{a}=D_{a}*2;C_{a}=E_{a};];");
+  // Row 9: D_{0} is written by the first nest.
+  ACCEPTS(h + "L^{4}_{a=0}[D_{a}=exp(A_{a});];L^{4}_{a=0}[C_{a}=D_{a}+D_{0};];");
+  // A second accumulation into parts of one variable has no first value (D12).
+  REFUSES(
+      "in A f32[4];out C "
+      "f32[8];L^{4}_{a=0}L^{2}_{c=0}[C_{a}=C_{a}+A_{a}*c;];L^{4}_{a=0}L^{2}_{c=0}[C_{a+4}=C_{a+4}+A_{a}*c;];",
+      leir_accumulator);
+  ACCEPTS(
+      "in A f32[4];out C f32[8];L^{8}_{a=0}[C_{a}=0;];L^{4}_{a=0}L^{2}_{c=0}[C_{a}=C_{a}+A_{a}*c;];"
+      "L^{4}_{a=0}L^{2}_{c=0}[C_{a+4}=C_{a+4}+A_{a}*c;];");
+}
+
+TEST(Check, PlacesOfNestedBodiesAreTheirIterations) {
+  ACCEPTS(
+      "in A f32[4,5];out C "
+      "f32[4,5];B^{4}_{tx=0}[L^{5}_{a=0}[D^{f32,l}_{a}=A_{tx,a};];L^{5}_{a=0}[C_{tx,a}=D^{f32,l}_{4-a};];];");
+  REFUSES(
+      "in A f32[4,5];out C "
+      "f32[4,5];B^{4}_{tx=0}[L^{5}_{a=0}[C_{tx,a}=D^{f32,l}_{4-a};];L^{5}_{a=0}[D^{f32,l}_{a}=A_{tx,a};];];",
+      leir_read_before_write);
+}
+
+TEST(Check, RefusesLoopsThatCarryDependences) {
+  const std::string h = "in A f32[4];out C f32[4];";
+  ACCEPTS(h + "P^{4}_{a=0}[C_{a}=A_{a};];");
+  REFUSES(h + "P^{4}_{a=0}[C_{a}=if_then_else(a-1<0,0,C_{a-1})+A_{a};];", leir_dependence);
+  REFUSES(h + "L^{4}_{a=0}P^{3}_{c=0}[C_{a}=A_{a}+c;];", leir_dependence);
+  ACCEPTS("in A f32[4,3];out C f32[4];L^{4}_{a=0}P^{3}_{c=0}[C_{a}=C_{a}+A_{a,c};];");  // a reduction
+  ACCEPTS("in A f32[8];out C f32[8];L^{2}_{g=0}B^{4}_{tx=0}[C_{g*4+tx}=A_{g*4+tx};];");
+  REFUSES(
+      "in A f32[8];out C "
+      "f32[7];L^{2}_{g=0}B^{4}_{tx=0}[C_{g*3+tx}=A_{g*4+tx};];L^{7}_{a=0}[C_{a}=1;];P^{2}_{g=0}L^{4}_{a=0}[C_{g*3+a}=1;"
+      "];",
+      leir_dependence);
+  // Row 13 with the loops exchanged, and row 10 as one nest.
+  REFUSES(
+      "in A f32[4,4];out C "
+      "f32[4,4];V^{4}_{c=0}L^{4}_{a=0}[C_{a,c}=if_then_else(a-1<0,0,if_then_else(c+1>3,0,C_{a-1,c+1}))+A_{a,c};];",
+      leir_dependence);
+  REFUSES(
+      "in A f32[4];out C f32[4];out E "
+      "f32[4];L^{4}_{a=0}[D_{a}=A_{a};];B^{4}_{tx=0}[E_{tx}=if_then_else(tx-1<0,0,D_{tx-1});D_{tx}=A_{tx}*3;C_{tx}=1;]"
+      ";",
+      leir_dependence);
+}
+
+TEST(Check, RefusesIdleLoopsInsideReductions) {
+  REFUSES("in A f32[4];out C f32[1];L^{1}_{a=0}L^{4}_{c=0}L^{3}_{d=0}[C_{a}=C_{a}+A_{c};];", leir_idle);
+  ACCEPTS("in A f32[4];out C f32[1];L^{3}_{d=0}L^{1}_{a=0}L^{4}_{c=0}[C_{a}=C_{a}+A_{c};];");
+  EXPECT_TRUE(has(run("in A f32[4];out C f32[1];L^{4}_{c=0}[D_{c}=A_{c};L^{1}_{a=0}[C_{a}=C_{a}+D_{c};];];"),
+                  Code::leir_outer_reduction));
+}
+
+TEST(Check, KeepsToTheLimitsOfADevice) {
+  REFUSES("in A f32[2000];out C f32[2000];B^{2000}_{tx=0}[C_{tx}=A_{tx};];", leir_extent);
+  REFUSES("in A f32[2,3];out C f32[2,3];B^{2}_{tx=0}B^{3}_{txa=0}[C_{tx,txa}=A_{tx,txa};];", leir_extent);  // row 14
+  REFUSES("in A f32[64,64];out C f32[64,64];B^{64}_{tx=0}B^{64}_{ty=0}[C_{tx,ty}=A_{tx,ty};];", leir_extent);
+  ACCEPTS("in A f32[2000];out C f32[2000];B^{2000}_{bx=0}B^{1}_{tx=0}[C_{bx}=A_{bx};];");
+}
+
+TEST(Check, ReportsWhatIsKeptInGlobalMemory) {
+  const Checked c =
+      run("in A f32[4];out C f32[4];B^{4}_{tx=0}[M^{f32,l}_{tx}=A_{tx};];B^{4}_{tx=0}[C_{tx}=M^{f32,l}_{tx};];");
+  ASSERT_TRUE(c.program) << why(c);
+  EXPECT_TRUE(has(c, Code::leir_demoted));
+  EXPECT_TRUE(c.program->variables()[*c.program->find("M")].demoted);
+  EXPECT_FALSE(
+      has(run("in A f32[4];out C f32[4];B^{4}_{tx=0}[M^{f32,l}=A_{tx};C_{tx}=M^{f32,l};];"), Code::leir_demoted));
+}
+
+TEST(Check, GivesEveryOperationAType) {
+  const std::string h = "in A f32[4];in I i64[4];in H u64[4];out C f32[4];L^{4}_{a=0}[C_{a}=";
+  REFUSES(h + "A_{a}%2;];", leir_type);
+  REFUSES(h + "A_{a}//2;];", leir_type);
+  REFUSES(h + "H^{u64,g}_{a}+I^{i64,g}_{a};];", leir_type);
+  REFUSES(h + "A_{a/2};];", leir_type);
+  REFUSES(h + "max(I^{i64,g}_{a},-inf);];", leir_type);
+  ACCEPTS(h + "I^{i64,g}_{a}%2+a/2+1/2;];");
+  REFUSES("in A f32[4];out C i64[4];L^{4}_{a=0}[C^{i64,g}_{a}=inf;];", leir_type);
+}
+
+TEST(Check, TakesExtentsThatAreExpressions) {
+  REFUSES("in A f32[4];in N i64[];out C f32[4];L^{N^{i64,g}}_{a=0}[C_{a}=A_{a};];", leir_extent);
+  ACCEPTS(
+      "in A f32[4];in N i64[] range 1..4;out C "
+      "f32[1];L^{1}_{c=0}[C_{c}=0;];L^{1}_{c=0}L^{N^{i64,g}}_{a=0}[C_{c}=C_{c}+A_{a};];");
+  REFUSES("in A f32[4];in N i64[] range 0..4;out C f32[1];L^{1}_{c=0}L^{N^{i64,g}}_{a=0}[C_{c}=C_{c}+A_{a};];",
+          leir_extent);
+  ACCEPTS("in A f32[4,4];out C f32[4];L^{4}_{a=0}L^{a+1}_{c=0}[C_{a}=C_{a}+A_{a,c};];");
+}
+
+TEST(Bind, PutsValuesIn) {
+  Parsed p =
+      parse(SourceText{"p", "in A f32[N];in N i64[];out C f32[N];L^{N^{i64,g}}_{a=0}[C^{f32,g}_{a}=A^{f32,g}_{a};];"});
+  ASSERT_TRUE(p.ok());
+  const auto s = bind(p.syntax, {{"N", 5}});
+  ASSERT_TRUE(s.ok());
+  EXPECT_TRUE(check(*s).program) << render(check(*s).messages, nullptr);
+  EXPECT_EQ(bind(p.syntax, {{"A", 5}}).errors()[0].code, Code::leir_unbound_dim);
+}
+
+TEST(Check, BoundsTheNumberOfEquations) {
+  std::string text = "in A f32[4];out C f32[4];L^{4}_{a=0}[";
+  for (int i = 0; i < 5000; ++i) text += "C_{a}=A_{a};";
+  REFUSES(text + "];", leir_too_large);
+  EXPECT_FALSE(
+      bind(parse(SourceText{"p", "in A f32[N];in N i64[];out C f32[1];L^{1}_{a=0}[C^{f32,g}_{a}=1;];"}).syntax,
+           {{"N", -1}})
+          .ok() &&
+      check(*bind(parse(SourceText{"p", "in A f32[N];in N i64[];out C f32[1];L^{1}_{a=0}[C^{f32,g}_{a}=1;];"}).syntax,
+                  {{"N", -1}}))
+          .program);
+}
+
+TEST(Dependence, GivesDistances) {
+  const Checked c =
+      run("in A f32[4,4];out C f32[4,4];L^{4}_{a=0}L^{4}_{c=0}[C_{a,c}=if_then_else(a<1|c>2,0,C_{a-1,c+1})+A_{a,c};];");
+  ASSERT_TRUE(c.program) << why(c);
+  const auto d = dependences(*c.program, 1, 1);
+  ASSERT_EQ(d.size(), 1u);
+  // The read at (a, c) meets the write at (a - 1, c + 1): one iteration later, one column earlier.
+  EXPECT_EQ(d[0].distance, (std::vector<std::optional<int64_t>>{1, -1}));
+}
+
+TEST(Key, IsEqualForProgramsThatDifferInNamesOnly) {
+  const Checked a = run("in A f32[4];out C f32[4];L^{4}_{a=0}[D_{a}=A_{a};C_{a}=D_{a};];");
+  const Checked b = run("in A f32[4];out C f32[4];L^{4}_{h=0}[E_{h}=A_{h};C_{h}=E_{h};];");
+  const Checked c = run("in A f32[4];out C f32[4];L^{4}_{h=0}[E_{h}=A_{h}+1;C_{h}=E_{h};];");
+  EXPECT_EQ(canonical_key(*a.program), canonical_key(*b.program));
+  EXPECT_NE(canonical_key(*a.program), canonical_key(*c.program));
+}
+
+}  // namespace
