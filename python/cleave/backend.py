@@ -13,6 +13,7 @@ import sys
 import threading
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupport
 
@@ -120,7 +121,8 @@ def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: 
         places = [n for n in part.graph.nodes if n.op == "placeholder"]
         constants = {p.name: frozen[a.name] for p, a in zip(places, node.args) if isinstance(a, torch.fx.Node) and a.name in frozen}
         try:
-            island = Island(part, f"island{islands}", constants, budget)
+            with unset_fake_temporarily():  # constants are real tensors
+                island = Island(part, f"island{islands}", constants, budget)
         except (Error, TypeError) as error:
             reason = getattr(error, "node", "") or str(error).splitlines()[0]
             for n in inner:

@@ -165,9 +165,9 @@ class Results(unittest.TestCase):
             cleave.optimize("nowhere.graph")
 
     def test_an_onnx_file(self):
-        model = ROOT / "examples/gpt2_block.onnx"
-        graph = cleave.Graph.load(model)
-        self.assertTrue(graph.inputs)
+        if not (ROOT / "examples/gpt2_block.weights").exists():
+            self.skipTest("`make weights` was not run")
+        self.assertTrue(cleave.Graph.load(ROOT / "examples/gpt2_block.onnx").inputs)
 
 
 class Package(unittest.TestCase):
