@@ -572,6 +572,23 @@ def _index_select(e, x, axis, indices):
     return e.add("gather", e.value(x), e.value(indices, "i64"), axis=e.axis(axis, e.rank(x)))
 
 
+@row("aten.gather")
+def _gather(e, x, axis, index, **_):
+    """Along one axis, at a place for each element: a gather from the flattened tensor."""
+    rank, shape, out = e.rank(x), e.shape(x), e.shape()
+    if rank == 0:
+        return e.value(x)
+    axis, flat = e.axis(axis, rank), None
+    for a in range(rank):
+        at = e.value(index, "i64") if a == axis else e.add("iota", shape=out, axis=a, dtype="i64")
+        size = e.add("extent", of=[shape[a]], dtype="i64")
+        flat = at if flat is None else e.add("add", e.add("mul", flat, size), at)
+    total = "1"
+    for n in shape:
+        total = f"{total} * ({n})"
+    return e.add("gather", e.reshape(e.value(x), [total]), flat, axis=0)
+
+
 @row("aten.index")
 def _index(e, x, indices):
     """One index tensor, or several over neighbouring axes with a common shape: those axes are folded into one."""

@@ -197,7 +197,7 @@ def export(what, args, kwargs=None, dynamic_shapes=None) -> Exported:
         return Exported(what)
     name = getattr(what, "__name__", type(what).__name__)
     if isinstance(what, torch.nn.Module):
-        if what.training and any(isinstance(m, (torch.nn.Dropout, torch.nn.modules.batchnorm._BatchNorm)) for m in what.modules()):
+        if any(m.training and isinstance(m, (torch.nn.Dropout, torch.nn.modules.batchnorm._BatchNorm)) for m in what.modules()):
             raise UnsupportedError("the module is in training mode", hint="module.eval()")
         module = what
     else:

@@ -166,6 +166,7 @@ OPERATORS = {
     "flip": lambda: x34.flip(0, 1),
     "pad": lambda: F.pad(x34, (1, 2, 0, -1), value=7.0),
     "embedding": lambda: F.embedding(torch.tensor([[0, 2], [1, 1]]), x34),
+    "gather": lambda: torch.gather(x5[0], 2, torch.tensor([[[[0, 3, 1], [2, 2, 0]]]]).expand(3, 4, 2, 3)),
     "index": lambda: x5[:, torch.tensor([0, -1])],
     "index pairs": lambda: x5[0, torch.tensor([0, 2, 1]), torch.tensor([1, -1, 3])],
     "index_select": lambda: torch.index_select(x34, 1, torch.tensor([3, 0])),
