@@ -1,15 +1,17 @@
 # The two commands that matter: `make demo` and `make test`. Everything else is CMake; see CONTRIBUTING.md.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS ?= 2
-CXX_FILES = $(shell git ls-files 'src/*.cpp' 'src/*.hpp' 'include/*.hpp' 'examples/cpp/*.cpp' 'tests/*.cpp' 'tests/*.hpp' 'bench/*.cpp' 'bench/*.hpp' 'fuzz/*.cpp' 'fuzz/*.hpp')
+CXX_FILES = $(shell git ls-files 'src/*.cpp' 'src/*.hpp' 'include/*.hpp' 'examples/cpp/*.cpp' 'tests/*.cpp' 'tests/*.hpp' 'bench/*.cpp' 'bench/*.hpp' 'fuzz/*.cpp' 'fuzz/*.hpp' 'python/native/*.cpp')
 
-.PHONY: help setup configure build weights test demo format check clean
+.PHONY: help setup configure build weights test demo python python-test format check clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    install what is needed, build, optimise three real inputs, print the table"
 	@echo "make test    install what is needed, build, run all tests"
 	@echo "make build   build/bin/cleave, the release command"
+	@echo "make python  the Python package in python/, for use with PYTHONPATH (its interpreter: build/venv/bin/python)"
+	@echo "make python-test    its tests; those of PyTorch run when TORCH=1 installs it or it is there"
 	@echo "make setup | weights | check | format | clean"
 
 setup:
@@ -32,6 +34,15 @@ test: build weights
 
 demo: build weights
 	@tools/demo
+
+python: build
+	@tools/python_env $(if $(TORCH),--torch)
+	@grep -q CLEAVE_PYTHON:BOOL=ON build/CMakeCache.txt || \
+	  cmake -S . -B build -DCLEAVE_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/build/venv/bin/python >/dev/null
+	@ninja -C build -j $(JOBS) --quiet _native
+
+python-test: python weights
+	@cd tests/python && PYTHONPATH=$(CURDIR)/python $(CURDIR)/build/venv/bin/python -m unittest -q $(notdir $(wildcard tests/python/*_test.py))
 
 format: setup
 	@clang-format-19 -i $(CXX_FILES)

@@ -128,11 +128,14 @@ std::vector<Box> choose_rows(const std::vector<int64_t>& extents, int64_t rows, 
   return out;
 }
 
+// An element as memory holds it: infinite where it leaves the range of its type.
+double stored(const oracle::Tensor& t, int64_t i) { return t.real() ? round_to(t.dtype, t.at(i)) : t.at(i); }
+
 // Largest finite magnitude.
 double scale_of(const oracle::Tensor& t) {
   double most = 0;
   for (int64_t i = 0; i < t.elements(); ++i)
-    if (std::isfinite(round_to(t.dtype, t.at(i)))) most = std::max(most, std::fabs(t.at(i)));
+    if (std::isfinite(stored(t, i))) most = std::max(most, std::fabs(t.at(i)));
   return most;
 }
 
@@ -261,7 +264,7 @@ Verdict judge(const Reference& reference, const Results& results, const Verdict*
       if (std::isfinite(allowed[i])) continue;
       ++unknown;
       // A value that memory cannot hold is stored as an infinity.
-      const double e = round_to(expected.dtype, expected.at(static_cast<int64_t>(i)));
+      const double e = stored(expected, static_cast<int64_t>(i));
       const bool overflow = std::isinf(e) && e == got.at(static_cast<int64_t>(i));
       if (!(errors[i] <= loose) && !overflow && !overflows_on_the_way(piece, i, loose)) {
         if (++astray == 1 && out.text.empty())

@@ -285,6 +285,23 @@ TEST(Reference, TakesResultsThatMemoryCannotHoldAsInfinities) {
   EXPECT_FALSE(judged(p, 1).ok);
 }
 
+TEST(Reference, JudgesIntegersToo) {
+  // Known ones exactly; those that hang on a comparison of sums may be on its other side.
+  const Problem p = problem_of(" input X: i64[6]\n input Z: f32[6, 9]\n output Y = add(mul(X, 0), 7)\n"
+                               " output C = cast(gt(sum(Z, axes=[1]), 0), dtype=i32)");
+  const Reference reference = make_reference(p).value();
+  Results results(p.graph);
+  for (int i = 0; i < 6; ++i) {
+    static_cast<int64_t*>(results.addresses()[0])[i] = 7;
+    double sum = 0;
+    for (int k = 0; k < 9; ++k) sum += static_cast<double>(p.inputs[1].data.as<float>()[i * 9 + k]);
+    static_cast<int32_t*>(results.addresses()[1])[i] = sum > 0;
+  }
+  EXPECT_TRUE(judge(reference, results, nullptr, {}).ok);
+  static_cast<int64_t*>(results.addresses()[0])[2] = 8;
+  EXPECT_FALSE(judge(reference, results, nullptr, {}).ok);
+}
+
 TEST(Reference, StillRefusesNaNBehindAFiniteMask) {
   // Exporters mask with the lowest number of f32; what is behind such a mask has a bound like everything else.
   const Problem p = problem_of(

@@ -1,0 +1,72 @@
+"""Arrays of the caller: torch tensors, numpy arrays, anything with __dlpack__; nothing is copied on the way in."""
+
+from __future__ import annotations
+
+import sys
+
+from ._errors import InvalidError, UnsupportedError
+
+_NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "u8": "uint8", "bool": "bool"}
+_TORCH = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32",
+          "u8": "uint8", "bool": "bool"}
+
+
+def _torch():
+    return sys.modules.get("torch")
+
+
+def is_torch(array) -> bool:
+    torch = _torch()
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def given(array):
+    """What is handed to the library for an input: the array itself, without gradients."""
+    if is_torch(array):
+        if array.device.type != "cpu":
+            raise UnsupportedError(f"a tensor lies on {array.device}; this version runs on the CPU", hint="x.cpu()")
+        array = array.detach()
+        return array.resolve_conj().resolve_neg() if array.is_conj() or array.is_neg() else array
+    if hasattr(array, "__dlpack__") or hasattr(array, "__array_interface__"):
+        return array
+    import numpy
+
+    return numpy.asarray(array)
+
+
+def shape(array) -> list:
+    return [int(n) for n in array.shape]
+
+
+def empty(like_torch: bool, dtype: str, extents):
+    """A dense array for a result: a torch tensor if the inputs are, else a numpy array."""
+    if like_torch or dtype == "bf16":
+        torch = _torch()
+        if torch is None:
+            raise UnsupportedError("numpy has no bf16", code="", hint="import torch first, results are torch tensors then")
+        return torch.empty(list(extents), dtype=getattr(torch, _TORCH[dtype]))
+    import numpy
+
+    return numpy.empty(list(extents), dtype=_NUMPY[dtype])
+
+
+def dtype_name(array) -> str:
+    """The name that the graph language has for an array's element type."""
+    text = str(array.dtype).rsplit(".", 1)[-1]
+    for name, spelled in _TORCH.items():
+        if text == spelled:
+            return name
+    raise InvalidError(f"arrays of {text} are not supported", hint="f64 f32 f16 bf16 i64 i32 u8 bool")
+
+
+def current_threads() -> int:
+    """As many threads as torch uses, or OMP_NUM_THREADS, or the cores of this process."""
+    import os
+
+    torch = _torch()
+    if torch is not None:
+        return torch.get_num_threads()
+    text = os.environ.get("CLEAVE_THREADS") or os.environ.get("OMP_NUM_THREADS", "")
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

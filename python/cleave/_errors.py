@@ -1,0 +1,41 @@
+"""The exceptions of the package. Each has the message's code ("CLV3012"), the node or option that is meant, and a hint."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Something did not work; the text is what the command would print."""
+
+    def __init__(self, message: str, code: str = "", node: str = "", hint: str = ""):
+        super().__init__(message)
+        self.code = code
+        self.node = node
+        self.hint = hint
+
+
+class InvalidError(Error, ValueError):
+    """A text, a model, a shape, an array or an option is wrong."""
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """An operator, a type, a device or a target that this version lacks."""
+
+
+class VerifyError(Error):
+    """A kernel or a certificate did not pass its verification."""
+
+
+class ToolchainError(Error):
+    """The compiler, the device or stored object code does not work."""
+
+
+class InternalError(Error, RuntimeError):
+    """A fault of Cleave itself."""
+
+
+# In the order of cleave::Error::Kind.
+_KINDS = (InvalidError, UnsupportedError, VerifyError, ToolchainError, Error, InternalError)
+
+
+def make(kind: int, code: str, node: str, hint: str, message: str) -> Error:
+    return _KINDS[kind](message, code, node, hint)

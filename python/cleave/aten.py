@@ -1,0 +1,981 @@
+"""ATen operators as operators of the graph language: one row each. Used for torch.export programs and by the torch.compile
+backend. A row gets the emitter and the operator's arguments; what it cannot express it refuses by name."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import torch
+
+from ._errors import UnsupportedError
+
+DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
+          torch.int32: "i32", torch.uint8: "u8", torch.bool: "bool"}
+
+TABLE = {}  # overload packet ("aten.add") -> row
+
+
+def row(*names):
+    def register(function):
+        for name in names:
+            TABLE[name] = function
+        return function
+
+    return register
+
+
+def refuse(what: str) -> UnsupportedError:
+    return UnsupportedError(what, node=what.split(" ")[0])
+
+
+def extent(value):
+    """An extent of the graph language: a number, or the text of an expression of dimensions."""
+    if isinstance(value, torch.SymInt):
+        expr = value.node.expr
+        if expr.is_number:
+            return int(expr)
+        return text_of(expr)
+    return int(value)
+
+
+def text_of(expr) -> str:
+    """A sympy expression of dimensions in the graph language's spelling."""
+    kind = type(expr).__name__
+    if expr.is_Symbol:
+        return str(expr)
+    if expr.is_Integer:
+        return f"({int(expr)})" if int(expr) < 0 else str(int(expr))
+    parts = [text_of(a) for a in expr.args]
+    if kind == "Add":
+        return "(" + " + ".join(parts) + ")"
+    if kind == "Mul":
+        return "(" + " * ".join(parts) + ")"
+    if kind in ("FloorDiv", "CleanDiv"):
+        return f"({parts[0]} // {parts[1]})"
+    if kind in ("Mod", "PythonMod"):
+        return f"({parts[0]} % {parts[1]})"
+    if kind in ("Max", "Min"):
+        text = parts[0]
+        for p in parts[1:]:
+            text = f"{kind.lower()}({text}, {p})"
+        return text
+    if kind == "Pow" and expr.args[1].is_Integer and int(expr.args[1]) > 0:
+        return "(" + " * ".join([parts[0]] * int(expr.args[1])) + ")"
+    if kind in ("ToFloat", "TruncToInt", "Identity"):
+        return parts[0]
+    raise refuse(f"the extent {expr} (`{kind}` of dimensions)")
+
+
+class Emitter:
+    """Adds operators to a native GraphBuilder. `node` is the FX node that is being translated."""
+
+    def __init__(self, builder):
+        self.builder = builder
+        self.values = {}  # FX node -> value id, a tuple of ids, or None for what has no tensor
+        self.node = None
+
+    # -- what FX knows ------------------------------------------------------------------------------------------------
+    @staticmethod
+    def meta(arg):
+        return arg.meta["val"] if isinstance(arg, torch.fx.Node) else arg
+
+    def result(self, index=None):
+        """The FakeTensor of the node's result."""
+        val = self.node.meta["val"]
+        return val[index or 0] if isinstance(val, (tuple, list)) else val
+
+    def dtype(self, of=None) -> str:
+        val = self.result() if of is None else self.meta(of)
+        return self.dtype_name(val.dtype)
+
+    @staticmethod
+    def dtype_name(dtype) -> str:
+        if dtype not in DTYPES:
+            raise refuse(f"tensors of {dtype}")
+        return DTYPES[dtype]
+
+    def shape(self, of=None) -> list:
+        val = self.result() if of is None else self.meta(of)
+        return [extent(n) for n in val.shape]
+
+    def rank(self, of) -> int:
+        return len(self.meta(of).shape)
+
+    def number(self, arg):
+        """An int, a float or an extent's text."""
+        arg = self.meta(arg)
+        if isinstance(arg, torch.SymInt):
+            return extent(arg)
+        if isinstance(arg, torch.SymFloat):
+            raise refuse("a number that depends on dimensions")
+        return arg
+
+    def ints(self, arg, rank=None) -> list:
+        values = [self.number(a) for a in (arg if isinstance(arg, (list, tuple)) else [arg])]
+        return values * rank if rank is not None and len(values) == 1 else values
+
+    # -- values -------------------------------------------------------------------------------------------------------
+    def add(self, op, *operands, **attributes):
+        out = self.builder.add(op, list(operands), attributes)
+        return out[0] if len(out) == 1 else tuple(out)
+
+    def value(self, arg, dtype=None):
+        """The value of a node or of a number, cast to `dtype`."""
+        if isinstance(arg, torch.fx.Node):
+            id = self.values.get(arg)
+            if id is None:  # a dimension used as a number
+                return self.add("extent", of=[self.number(arg)], dtype=dtype or "i64")
+            if isinstance(id, tuple):
+                id = id[0]
+            return self.cast(id, dtype) if dtype and self.builder.dtype(id) != dtype else id
+        if isinstance(arg, (torch.SymInt,)):
+            return self.add("extent", of=[extent(arg)], dtype=dtype or "i64")
+        return self.literal(arg, dtype or self.dtype())
+
+    def literal(self, number, dtype):
+        return self.builder.literal(float(number), dtype)
+
+    def cast(self, id, dtype):
+        return id if self.builder.dtype(id) == dtype else self.add("cast", id, dtype=dtype)
+
+    def reshape(self, id, shape):
+        return self.add("reshape", id, shape=shape)
+
+    def axis(self, axis, rank) -> int:
+        axis = self.number(axis)
+        return axis + rank if axis < 0 else axis
+
+    def broadcast(self, id, shape):
+        return id if list(self.builder.shape(id)) == list(shape) else self.add("broadcast", id, shape=list(shape))
+
+
+# -- elementwise ------------------------------------------------------------------------------------------------------
+
+def _unary(op):
+    def emit(e, x, *_, **__):
+        return e.add(op, e.value(x, e.dtype()))
+
+    return emit
+
+
+for _name, _op in {
+    "neg": "neg", "abs": "abs", "sign": "sign", "square": "square", "relu": "relu", "relu_": "relu", "exp": "exp",
+    "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt",
+    "reciprocal": "reciprocal", "floor": "floor", "ceil": "ceil", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh",
+    "erf": "erf", "sigmoid": "sigmoid", "silu": "silu", "silu_": "silu", "mish": "mish", "selu": "selu",
+    "hardsigmoid": "hardsigmoid", "hardswish": "hardswish", "hardswish_": "hardswish",
+}.items():
+    TABLE[f"aten.{_name}"] = _unary(_op)
+
+
+@row("aten.round")
+def _round(e, x, decimals=0):
+    if decimals:
+        raise refuse("aten.round with decimals")
+    return e.add("round", e.value(x))
+
+
+@row("aten.trunc")
+def _trunc(e, x):
+    v = e.value(x)
+    return e.add("where", e.add("lt", v, e.literal(0, e.dtype())), e.add("ceil", v), e.add("floor", v))
+
+
+@row("aten.gelu")
+def _gelu(e, x, approximate="none"):
+    return e.add("gelu_tanh" if approximate == "tanh" else "gelu_erf", e.value(x))
+
+
+@row("aten.softplus")
+def _softplus(e, x, beta=1, threshold=20):
+    v, dtype = e.value(x), e.dtype()
+    scaled = e.add("mul", v, e.literal(beta, dtype)) if beta != 1 else v
+    soft = e.add("softplus", scaled)
+    soft = e.add("div", soft, e.literal(beta, dtype)) if beta != 1 else soft
+    return e.add("where", e.add("gt", scaled, e.literal(threshold, dtype)), v, soft)
+
+
+@row("aten.elu", "aten.elu_")
+def _elu(e, x, alpha=1, scale=1, input_scale=1):
+    if scale != 1 or input_scale != 1:
+        raise refuse("aten.elu with scales")
+    return e.add("elu", e.value(x), e.literal(alpha, e.dtype()))
+
+
+@row("aten.leaky_relu", "aten.leaky_relu_")
+def _leaky(e, x, slope=0.01):
+    return e.add("leaky_relu", e.value(x), e.literal(slope, e.dtype()))
+
+
+@row("aten.clamp", "aten.hardtanh", "aten.hardtanh_")
+def _clamp(e, x, low=None, high=None):
+    if e.node.target._overloadpacket.__name__.startswith("hardtanh"):
+        low, high = -1 if low is None else low, 1 if high is None else high
+    v = e.value(x, e.dtype())
+    if low is not None:
+        v = e.add("max", v, e.value(low, e.dtype()))
+    return e.add("min", v, e.value(high, e.dtype())) if high is not None else v
+
+
+@row("aten.clamp_min", "aten.maximum")
+def _maximum(e, x, y):
+    return e.add("max", e.value(x, e.dtype()), e.value(y, e.dtype()))
+
+
+@row("aten.clamp_max", "aten.minimum")
+def _minimum(e, x, y):
+    return e.add("min", e.value(x, e.dtype()), e.value(y, e.dtype()))
+
+
+def _arithmetic(op):
+    def emit(e, x, y, *, alpha=1):
+        dtype = e.dtype()
+        if dtype == "bool":
+            if op not in ("add", "mul"):
+                raise refuse(f"{e.node.target} of bools")
+            return e.add("logical_or" if op == "add" else "logical_and", e.value(x, dtype), e.value(y, dtype))
+        second = e.value(y, dtype)
+        if alpha != 1:
+            second = e.add("mul", second, e.value(alpha, dtype))
+        return e.add(op, e.value(x, dtype), second)
+
+    return emit
+
+
+for _name, _op in {"add": "add", "add_": "add", "sub": "sub", "sub_": "sub", "mul": "mul", "mul_": "mul"}.items():
+    TABLE[f"aten.{_name}"] = _arithmetic(_op)
+
+
+@row("aten.rsub")
+def _rsub(e, x, y, alpha=1):
+    dtype = e.dtype()
+    v = e.value(x, dtype)
+    return e.add("sub", e.value(y, dtype), e.add("mul", v, e.value(alpha, dtype)) if alpha != 1 else v)
+
+
+@row("aten.div", "aten.div_")
+def _div(e, x, y, rounding_mode=None):
+    dtype = e.dtype()
+    a, b = e.value(x, dtype), e.value(y, dtype)
+    if rounding_mode == "floor":
+        return e.add("floordiv", a, b)
+    q = e.add("div", a, b)  # of integers: towards zero
+    if rounding_mode == "trunc" and dtype[0] in "fb":
+        return e.add("where", e.add("lt", q, e.literal(0, dtype)), e.add("ceil", q), e.add("floor", q))
+    return q
+
+
+@row("aten.floor_divide")
+def _floor_divide(e, x, y):
+    return e.add("floordiv", e.value(x, e.dtype()), e.value(y, e.dtype()))
+
+
+@row("aten.remainder")
+def _remainder(e, x, y):
+    return e.add("mod", e.value(x, e.dtype()), e.value(y, e.dtype()))
+
+
+@row("aten.pow")
+def _pow(e, x, y):
+    dtype = e.dtype()
+    if y == 2:
+        return e.add("square", e.value(x, dtype))
+    if y == 0.5:
+        return e.add("sqrt", e.value(x, dtype))
+    if y == -0.5:
+        return e.add("rsqrt", e.value(x, dtype))
+    if y == 1:
+        return e.value(x, dtype)
+    return e.add("pow", e.value(x, dtype), e.value(y, dtype))
+
+
+def _compare(op):
+    def emit(e, x, y):
+        kind = torch.result_type(e.meta(x), e.meta(y))
+        dtype = e.dtype_name(kind)
+        if dtype == "bool":
+            dtype = "i32"
+        return e.add(op, e.value(x, dtype), e.value(y, dtype))
+
+    return emit
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    TABLE[f"aten.{_name}"] = _compare(_name)
+
+
+def _logical(op):
+    def emit(e, *operands):
+        if e.dtype() != "bool":
+            raise refuse(f"{e.node.target} of integers")
+        return e.add(op, *[e.value(x, "bool") for x in operands])
+
+    return emit
+
+
+for _name, _op in {"logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor",
+                   "logical_not": "logical_not", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
+                   "bitwise_xor": "logical_xor", "bitwise_not": "logical_not", "__and__": "logical_and",
+                   "__or__": "logical_or"}.items():
+    TABLE[f"aten.{_name}"] = _logical(_op)
+
+
+@row("aten.isnan")
+def _isnan(e, x):
+    return e.add("isnan", e.value(x))
+
+
+@row("aten.isinf")
+def _isinf(e, x):
+    return e.add("isinf", e.value(x))
+
+
+@row("aten.where")
+def _where(e, c, x, y):
+    return e.add("where", e.value(c, "bool"), e.value(x, e.dtype()), e.value(y, e.dtype()))
+
+
+@row("aten.masked_fill")
+def _masked_fill(e, x, mask, value):
+    return e.add("where", e.value(mask, "bool"), e.value(value, e.dtype()), e.value(x))
+
+
+@row("aten._to_copy", "aten.to", "aten.type_as", "prims.convert_element_type")
+def _to(e, x, *_, **__):
+    return e.value(x, e.dtype())
+
+
+@row("aten.clone", "aten.contiguous", "aten.alias", "aten.detach", "aten.lift_fresh_copy", "aten.lift_fresh", "aten.dropout",
+     "aten.native_dropout", "aten.feature_dropout", "aten.copy", "aten._assert_tensor_metadata")
+def _identity(e, x, *rest, **_):
+    name = e.node.target._overloadpacket.__name__
+    if name == "_assert_tensor_metadata":
+        return None
+    if "dropout" in name and len(rest) > 1 and rest[1] and rest[0] > 0:
+        raise refuse(f"{e.node.target} in training")
+    if name == "copy":
+        return e.broadcast(e.value(rest[0], e.dtype()), e.shape())
+    return e.value(x)
+
+
+# -- made from nothing ------------------------------------------------------------------------------------------------
+
+def _filled(e, number):
+    return e.broadcast(e.value(number, e.dtype()), e.shape())
+
+
+@row("aten.full", "aten.full_like", "aten.new_full")
+def _full(e, _, *rest, **__):
+    return _filled(e, rest[-1] if e.node.target._overloadpacket.__name__ != "new_full" else rest[1])
+
+
+@row("aten.zeros", "aten.zeros_like", "aten.new_zeros", "aten.empty", "aten.empty_like", "aten.new_empty")
+def _zeros(e, *_, **__):
+    return _filled(e, 0)
+
+
+@row("aten.ones", "aten.ones_like", "aten.new_ones")
+def _ones(e, *_, **__):
+    return _filled(e, 1)
+
+
+@row("aten.scalar_tensor")
+def _scalar_tensor(e, number, **_):
+    return e.value(number, e.dtype())
+
+
+@row("aten.arange")
+def _arange(e, *ends, **_):
+    ends = [e.number(a) for a in ends]
+    start, step = (ends[0] if len(ends) > 1 else 0), (ends[2] if len(ends) > 2 else 1)
+    dtype = e.dtype()
+    index = e.add("iota", shape=e.shape(), axis=0, dtype=dtype if dtype != "bool" else "i64")
+    if step != 1:
+        index = e.add("mul", index, e.value(step, dtype))
+    if start != 0:
+        index = e.add("add", index, e.literal(start, dtype) if not isinstance(start, str) else
+                      e.add("extent", of=[start], dtype=dtype))
+    return index
+
+
+@row("aten.tril", "aten.triu")
+def _triangle(e, x, diagonal=0):
+    shape, rank = e.shape(), e.rank(x)
+    i = e.add("iota", shape=shape[-2:], axis=0, dtype="i64")
+    j = e.add("iota", shape=shape[-2:], axis=1, dtype="i64")
+    limit = e.add("add", i, e.value(e.number(diagonal), "i64"))
+    keep = e.add("le" if e.node.target._overloadpacket.__name__ == "tril" else "ge", j, limit)
+    v = e.value(x)
+    if e.dtype() == "bool":
+        return e.add("logical_and", v, keep)
+    return e.add("where", keep, v, e.literal(0, e.dtype())) if rank >= 2 else v
+
+
+# -- views ------------------------------------------------------------------------------------------------------------
+
+@row("aten.view", "aten._unsafe_view", "aten.reshape", "aten.flatten", "aten.unflatten", "aten.squeeze", "aten.unsqueeze",
+     "aten.view_as", "aten.squeeze_")
+def _view(e, x, *_, **__):
+    if e.dtype() != e.dtype(x):
+        raise refuse(f"{e.node.target} to another type")
+    return e.reshape(e.value(x), e.shape())
+
+
+@row("aten.expand", "aten.expand_as", "aten.broadcast_to")
+def _expand(e, x, *_, **__):
+    return e.broadcast(e.value(x), e.shape())
+
+
+@row("aten.permute")
+def _permute(e, x, axes):
+    return e.add("transpose", e.value(x), perm=[e.axis(a, e.rank(x)) for a in axes])
+
+
+@row("aten.transpose")
+def _transpose(e, x, a, b):
+    perm = list(range(e.rank(x)))
+    if perm:
+        a, b = e.axis(a, len(perm)), e.axis(b, len(perm))
+        perm[a], perm[b] = perm[b], perm[a]
+    return e.add("transpose", e.value(x), perm=perm)
+
+
+@row("aten.t", "aten.numpy_T", "aten.mT")
+def _t(e, x):
+    perm = list(range(e.rank(x)))
+    if len(perm) < 2:
+        return e.value(x)
+    perm[-1], perm[-2] = perm[-2], perm[-1]
+    return e.add("transpose", e.value(x), perm=perm)
+
+
+@row("aten.slice")
+def _slice(e, x, axis=0, start=None, stop=None, step=1):
+    axis = e.axis(axis, e.rank(x))
+    size = e.shape(x)[axis]
+    start, stop = e.number(start), e.number(stop)
+
+    def clipped(at, default):
+        if at is None:
+            return default
+        if isinstance(at, str) or isinstance(size, str):
+            if isinstance(at, int):
+                if at >= 2**62:
+                    return size
+                if at < 0:
+                    return f"max({size} - {-at}, 0)"
+                return at if at == 0 else f"min({at}, {size})"
+            return f"min({at}, {size})"
+        return min(max(at + size if at < 0 else at, 0), size)
+
+    start, stop = clipped(start, 0), clipped(stop, size)
+    if isinstance(start, int) and isinstance(stop, int):
+        stop = max(start, stop)
+    return e.add("slice", e.value(x), axes=[axis], starts=[start], stops=[stop], steps=[e.number(step)])
+
+
+@row("aten.narrow")
+def _narrow(e, x, axis, start, length):
+    start, length = e.number(start), e.number(length)
+    stop = start + length if isinstance(start, int) and isinstance(length, int) else f"{start} + {length}"
+    return e.add("slice", e.value(x), axes=[e.axis(axis, e.rank(x))], starts=[start], stops=[stop])
+
+
+@row("aten.select")
+def _select(e, x, axis, index):
+    axis = e.axis(axis, e.rank(x))
+    index = e.number(index)
+    if isinstance(index, str):
+        raise refuse("aten.select at a place that depends on dimensions")
+    size = e.shape(x)[axis]
+    start = index if index >= 0 else (size + index if isinstance(size, int) else f"{size} - {-index}")
+    stop = start + 1 if isinstance(start, int) else f"{start} + 1"
+    cut = e.add("slice", e.value(x), axes=[axis], starts=[start], stops=[stop])
+    return e.add("squeeze", cut, axes=[axis])
+
+
+@row("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind", "aten.unsafe_split", "aten.tensor_split")
+def _split(e, x, *args, **named):
+    name = e.node.target._overloadpacket.__name__
+    at = 0 if name == "unbind" else 1
+    axis = e.axis(args[at] if len(args) > at else named.get("dim", 0), e.rank(x))
+    results = e.node.meta["val"]
+    sizes = [1] * len(results) if name == "unbind" else [extent(r.shape[axis]) for r in results]
+    if len(sizes) == 1:
+        parts = (e.value(x),)
+    else:
+        parts = e.add("split", e.value(x), axis=axis, sizes=sizes)
+    if name == "unbind":
+        parts = tuple(e.add("squeeze", p, axes=[axis]) for p in parts)
+    return tuple(parts)
+
+
+@row("aten.cat", "aten.concat", "aten.concatenate")
+def _cat(e, tensors, axis=0):
+    dtype = e.dtype()
+    kept = [t for t in tensors if not (e.rank(t) == 1 and e.shape(t) == [0] and len(tensors) > 1 and len(e.shape()) > 1)]
+    return e.add("concat", *[e.value(t, dtype) for t in kept], axis=e.axis(axis, len(e.shape())))
+
+
+@row("aten.stack")
+def _stack(e, tensors, axis=0):
+    axis = e.axis(axis, len(e.shape()))
+    return e.add("concat", *[e.add("unsqueeze", e.value(t, e.dtype()), axes=[axis]) for t in tensors], axis=axis)
+
+
+@row("aten.repeat")
+def _repeat(e, x, repeats):
+    v, shape = e.value(x), e.shape(x)
+    shape = [1] * (len(repeats) - len(shape)) + shape
+    inner = [n for s in shape for n in (1, s)]
+    outer = [n for r, s in zip(e.ints(repeats), shape) for n in (r, s)]
+    return e.reshape(e.add("broadcast", e.reshape(v, inner), shape=outer), e.shape())
+
+
+@row("aten.repeat_interleave")
+def _repeat_interleave(e, x, repeats, axis=None, **_):
+    if isinstance(repeats, torch.fx.Node) and e.values.get(repeats) is not None or axis is None:
+        raise refuse("aten.repeat_interleave with a tensor of repeats or without an axis")
+    axis, shape = e.axis(axis, e.rank(x)), e.shape(x)
+    split = shape[:axis + 1] + [1] + shape[axis + 1:]
+    wide = shape[:axis + 1] + [e.number(repeats)] + shape[axis + 1:]
+    return e.reshape(e.add("broadcast", e.reshape(e.value(x), split), shape=wide), e.shape())
+
+
+@row("aten.flip")
+def _flip(e, x, axes):
+    return e.add("flip", e.value(x), axes=[e.axis(a, e.rank(x)) for a in axes])
+
+
+@row("aten.constant_pad_nd", "aten.pad")
+def _pad(e, x, amounts, *rest):
+    if rest and isinstance(rest[0], str) and rest[0] != "constant":
+        raise refuse(f"aten.pad in mode {rest[0]}")
+    value = [r for r in rest if isinstance(r, (int, float))]
+    rank, amounts = e.rank(x), e.ints(amounts)
+    low, high = [0] * rank, [0] * rank
+    for i in range(len(amounts) // 2):
+        low[rank - 1 - i], high[rank - 1 - i] = amounts[2 * i], amounts[2 * i + 1]
+    if any(isinstance(n, str) for n in low + high):
+        raise refuse("aten.pad by amounts that depend on dimensions")
+    return e.add("pad", e.value(x), low=low, high=high, value=float(value[0]) if value else 0.0)
+
+
+@row("aten.embedding")
+def _embedding(e, weight, indices, *_, **__):
+    return e.add("gather", e.value(weight), e.value(indices, "i64"), axis=0)
+
+
+@row("aten.index_select")
+def _index_select(e, x, axis, indices):
+    return e.add("gather", e.value(x), e.value(indices, "i64"), axis=e.axis(axis, e.rank(x)))
+
+
+@row("aten.gather")
+def _gather(e, x, axis, index, **_):
+    """Along one axis, at a place for each element: a gather from the flattened tensor."""
+    rank, shape, out = e.rank(x), e.shape(x), e.shape()
+    if rank == 0:
+        return e.value(x)
+    axis, flat = e.axis(axis, rank), None
+    for a in range(rank):
+        at = e.value(index, "i64") if a == axis else e.add("iota", shape=out, axis=a, dtype="i64")
+        size = e.add("extent", of=[shape[a]], dtype="i64")
+        flat = at if flat is None else e.add("add", e.add("mul", flat, size), at)
+    total = "1"
+    for n in shape:
+        total = f"{total} * ({n})"
+    return e.add("gather", e.reshape(e.value(x), [total]), flat, axis=0)
+
+
+@row("aten.index")
+def _index(e, x, indices):
+    """One index tensor, or several over neighbouring axes with a common shape: those axes are folded into one."""
+    places = [i for i, t in enumerate(indices) if t is not None]
+    if any(e.dtype(indices[i]) in ("bool", "u8") for i in places):
+        raise refuse("aten.index by a mask")
+    if places != list(range(places[0], places[-1] + 1)):
+        raise refuse("aten.index over axes that are apart")
+    shape, v = e.shape(x), e.value(x)
+    first = places[0]
+    flat = None
+    for i in places:
+        index, size = e.value(indices[i], "i64"), e.add("extent", of=[shape[i]], dtype="i64")
+        index = e.add("where", e.add("lt", index, e.literal(0, "i64")), e.add("add", index, size), index)
+        flat = index if flat is None else e.add("add", e.add("mul", flat, size), index)
+    if len(places) > 1:
+        folded = shape[first]
+        for i in places[1:]:
+            folded = folded * shape[i] if isinstance(folded, int) and isinstance(shape[i], int) else f"({folded}) * ({shape[i]})"
+        v = e.reshape(v, shape[:first] + [folded] + shape[places[-1] + 1:])
+    return e.add("gather", v, flat, axis=first)
+
+
+# -- reductions -------------------------------------------------------------------------------------------------------
+
+def _axes(e, x, axes) -> dict:
+    if axes is None or (isinstance(axes, (list, tuple)) and not axes):
+        return {}
+    return {"axes": [e.axis(a, e.rank(x)) for a in (axes if isinstance(axes, (list, tuple)) else [axes])]}
+
+
+def _reduction(op):
+    def emit(e, x, axes=None, keepdim=False, **_):
+        if e.rank(x) == 0:
+            return e.value(x, e.dtype())
+        return e.add(op, e.value(x, e.dtype()), keepdims=bool(keepdim), **_axes(e, x, axes))
+
+    return emit
+
+
+for _name, _op in {"sum": "sum", "mean": "mean", "amax": "amax", "amin": "amin"}.items():
+    TABLE[f"aten.{_name}"] = _reduction(_op)
+
+
+@row("aten.prod")
+def _prod(e, x, axis=None, keepdim=False, **_):
+    return _reduction("prod")(e, x, axis, keepdim)
+
+
+@row("aten.any", "aten.all")
+def _any_all(e, x, axes=None, keepdim=False):
+    return e.add(e.node.target._overloadpacket.__name__, e.value(x, "bool"), keepdims=bool(keepdim), **_axes(e, x, axes))
+
+
+@row("aten.max", "aten.min")
+def _max_min(e, x, *args):
+    name = e.node.target._overloadpacket.__name__
+    if not args:
+        return e.add(f"a{name}", e.value(x))
+    if isinstance(args[0], torch.fx.Node) and e.values.get(args[0]) is not None:
+        return e.add(name, e.value(x, e.dtype()), e.value(args[0], e.dtype()))
+    axis, keep = e.axis(args[0], e.rank(x)), bool(args[1]) if len(args) > 1 else False
+    v = e.value(x)
+    return (e.add(f"a{name}", v, axes=[axis], keepdims=keep), e.add(f"arg{name}", v, axis=axis, keepdims=keep))
+
+
+@row("aten.argmax", "aten.argmin")
+def _arg(e, x, axis=None, keepdim=False):
+    name = e.node.target._overloadpacket.__name__
+    if axis is None:
+        total = e.reshape(e.value(x), [math.prod(e.shape(x))]) if all(isinstance(n, int) for n in e.shape(x)) else None
+        if total is None or keepdim:
+            raise refuse(f"aten.{name} over everything")
+        return e.add(name, total, axis=0)
+    return e.add(name, e.value(x), axis=e.axis(axis, e.rank(x)), keepdims=bool(keepdim))
+
+
+@row("aten.topk")
+def _topk(e, x, k, axis=-1, largest=True, is_sorted=True):
+    return e.add("topk", e.value(x), k=e.number(k), axis=e.axis(axis, e.rank(x)), largest=bool(largest))
+
+
+@row("aten.var", "aten.var_mean", "aten.std")
+def _var(e, x, axes=None, *rest, correction=None, keepdim=False, unbiased=None):
+    overload = e.node.target._overloadname
+    if overload != "correction":
+        if isinstance(axes, bool):
+            axes, unbiased = None, axes
+        elif rest:
+            unbiased, keepdim = rest[0], rest[1] if len(rest) > 1 else keepdim
+        correction = 1 if unbiased is None or unbiased else 0
+    elif correction is None:
+        correction = 1
+    v, named = e.value(x), _axes(e, x, axes)
+    mean, variance = e.add("moments", v, keepdims=bool(keepdim), **named)
+    if correction:
+        shape = e.shape(x)
+        axes = named.get("axes", list(range(len(shape))))
+        count = "1"
+        for a in axes:
+            count = f"{count} * ({shape[a]})"
+        dtype = e.builder.dtype(variance)
+        n = e.add("extent", of=[count], dtype=dtype)
+        left = e.add("max", e.add("sub", n, e.literal(correction, dtype)), e.literal(0, dtype))
+        variance = e.add("mul", variance, e.add("div", n, left))
+    name = e.node.target._overloadpacket.__name__
+    if name == "std":
+        return e.add("sqrt", variance)
+    return (variance, mean) if name == "var_mean" else variance
+
+
+@row("aten.cumsum", "aten.cumprod")
+def _cumulative(e, x, axis, dtype=None):
+    return e.add(e.node.target._overloadpacket.__name__, e.value(x, e.dtype()), axis=e.axis(axis, e.rank(x)))
+
+
+@row("aten.logsumexp")
+def _logsumexp(e, x, axes, keepdim=False):
+    return e.add("logsumexp", e.value(x, e.dtype()), keepdims=bool(keepdim), **_axes(e, x, axes))
+
+
+@row("aten.softmax", "aten._softmax", "aten._safe_softmax")
+def _softmax(e, x, axis, *_, **__):
+    named = {"empty": "zero"} if e.node.target._overloadpacket.__name__ == "_safe_softmax" else {}
+    return e.add("softmax", e.value(x, e.dtype()), axis=e.axis(axis, e.rank(x)), **named)
+
+
+@row("aten.log_softmax", "aten._log_softmax")
+def _log_softmax(e, x, axis, *_, **__):
+    return e.add("log_softmax", e.value(x, e.dtype()), axis=e.axis(axis, e.rank(x)))
+
+
+# -- norms ------------------------------------------------------------------------------------------------------------
+
+def _norm(e, op, x, normalized, weight, bias, eps):
+    rank = e.rank(x)
+    axes = list(range(rank - len(normalized), rank))
+    v = e.add(op, e.value(x), axes=axes, eps=float(eps))
+    if weight is not None:
+        v = e.add("mul", v, e.value(weight, e.dtype()))
+    return e.add("add", v, e.value(bias, e.dtype())) if bias is not None else v
+
+
+@row("aten.layer_norm", "aten.native_layer_norm")
+def _layer_norm(e, x, normalized, weight=None, bias=None, eps=1e-5, *_):
+    v = _norm(e, "layer_norm", x, normalized, weight, bias, eps)
+    return v if e.node.target._overloadpacket.__name__ == "layer_norm" else (v, None, None)
+
+
+@row("aten.rms_norm")
+def _rms_norm(e, x, normalized, weight=None, eps=None):
+    if eps is None:
+        eps = torch.finfo(e.result().dtype).eps
+    return _norm(e, "rms_norm", x, normalized, weight, None, eps)
+
+
+@row("aten.group_norm", "aten.native_group_norm")
+def _group_norm(e, x, *args):
+    if e.node.target._overloadpacket.__name__ == "group_norm":
+        groups, weight, bias, eps = (list(args) + [None] * 4)[:4]
+        eps = 1e-5 if eps is None else eps
+    else:
+        weight, bias, _, _, _, groups, eps = args
+    v = e.add("group_norm", e.value(x), groups=groups, eps=float(eps))
+    shape = [-1 if i == 1 else 1 for i in range(e.rank(x))]
+    for op, p in (("mul", weight), ("add", bias)):
+        if p is not None:
+            v = e.add(op, v, e.reshape(e.value(p, e.dtype()), [e.shape(p)[0] if n == -1 else n for n in shape]))
+    return v if e.node.target._overloadpacket.__name__ == "group_norm" else (v, None, None)
+
+
+@row("aten.batch_norm", "aten._native_batch_norm_legit_no_training", "aten.cudnn_batch_norm", "aten._batch_norm_no_update",
+     "aten.native_batch_norm")
+def _batch_norm(e, x, weight, bias, mean, variance, *rest):
+    name = e.node.target._overloadpacket.__name__
+    if name in ("batch_norm", "native_batch_norm", "cudnn_batch_norm"):
+        if rest[0]:
+            raise refuse(f"aten.{name} in training")
+        eps = rest[2]
+    else:
+        eps = rest[1]
+    if mean is None:
+        raise refuse(f"aten.{name} without running statistics")
+    dtype, rank = e.dtype(), e.rank(x)
+    by_channel = lambda p: e.reshape(e.value(p, dtype), [e.shape(p)[0] if i == 1 else 1 for i in range(rank)])
+    scale = e.add("rsqrt", e.add("add", by_channel(variance), e.literal(eps, dtype)))
+    v = e.add("mul", e.add("sub", e.value(x), by_channel(mean)), scale)
+    if weight is not None:
+        v = e.add("mul", v, by_channel(weight))
+    if bias is not None:
+        v = e.add("add", v, by_channel(bias))
+    return v if name == "batch_norm" else (v, None, None)
+
+
+# -- contractions -----------------------------------------------------------------------------------------------------
+
+def _product(e, x, y, a_rank, b_rank, dtype):
+    """torch.matmul's rules."""
+    lead = [f"b{i}" for i in range(max(a_rank, b_rank) - 2)]
+    a = (lead[len(lead) - (a_rank - 2):] + ["i", "k"]) if a_rank >= 2 else ["k"]
+    b = (lead[len(lead) - (b_rank - 2):] + ["k", "j"]) if b_rank >= 2 else ["k"]
+    out = lead + (["i"] if a_rank >= 2 else []) + (["j"] if b_rank >= 2 else [])
+    return e.add("contract", e.cast(x, dtype), e.cast(y, dtype), spec=f"{' '.join(a)}, {' '.join(b)} -> {' '.join(out)}")
+
+
+@row("aten.mm", "aten.bmm", "aten.matmul", "aten.mv", "aten.dot")
+def _matmul(e, x, y):
+    return _product(e, e.value(x), e.value(y), e.rank(x), e.rank(y), e.dtype())
+
+
+@row("aten.linear")
+def _linear(e, x, weight, bias=None):
+    lead = [f"b{i}" for i in range(e.rank(x) - 1)]
+    out = ["j"] if e.rank(weight) == 2 else []
+    v = e.add("contract", e.value(x), e.value(weight, e.dtype()),
+              spec=f"{' '.join(lead + ['k'])}, {' '.join(out + ['k'])} -> {' '.join(lead + out)}")
+    return e.add("add", v, e.value(bias, e.dtype())) if bias is not None else v
+
+
+@row("aten.addmm", "aten.baddbmm", "aten.addmv")
+def _addmm(e, c, x, y, beta=1, alpha=1):
+    dtype = e.dtype()
+    v = _product(e, e.value(x), e.value(y), e.rank(x), e.rank(y), dtype)
+    if alpha != 1:
+        v = e.add("mul", v, e.literal(alpha, dtype))
+    if beta == 0:
+        return v
+    c = e.value(c, dtype)
+    return e.add("add", v, c if beta == 1 else e.add("mul", c, e.literal(beta, dtype)))
+
+
+@row("aten.addcmul")
+def _addcmul(e, x, a, b, value=1):
+    dtype = e.dtype()
+    p = e.add("mul", e.value(a, dtype), e.value(b, dtype))
+    return e.add("add", e.value(x, dtype), e.add("mul", p, e.literal(value, dtype)) if value != 1 else p)
+
+
+@row("aten.lerp")
+def _lerp(e, x, y, weight):
+    dtype = e.dtype()
+    a = e.value(x, dtype)
+    return e.add("add", a, e.add("mul", e.value(weight, dtype), e.add("sub", e.value(y, dtype), a)))
+
+
+@row("aten.scaled_dot_product_attention", "aten._scaled_dot_product_flash_attention_for_cpu")
+def _sdpa(e, q, k, v, *rest, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    name = e.node.target._overloadpacket.__name__
+    if name == "scaled_dot_product_attention":
+        names = ["attn_mask", "dropout_p", "is_causal"]
+    else:
+        names = ["dropout_p", "is_causal"]
+    given = dict(zip(names, rest))
+    attn_mask, dropout_p = given.get("attn_mask", attn_mask), given.get("dropout_p", dropout_p)
+    is_causal = given.get("is_causal", is_causal)
+    if dropout_p:
+        raise refuse(f"aten.{name} with dropout")
+    operands = [e.value(q), e.value(k), e.value(v)]
+    rank = e.rank(q)
+    if rank == 3:  # no axis of heads
+        operands = [e.add("unsqueeze", x, axes=[0]) for x in operands]
+    attributes = {"empty": "zero"}
+    if is_causal:
+        attributes["causal"] = "start"
+    if scale is not None:
+        attributes["scale"] = float(scale)
+    if attn_mask is not None:
+        mask = e.value(attn_mask) if e.dtype(attn_mask) == "bool" else e.value(attn_mask, e.dtype(q))
+        operands.append(mask)
+    out = e.add("sdpa", *operands, **attributes)
+    if rank == 3:
+        out = e.add("squeeze", out, axes=[0])
+    return out if name == "scaled_dot_product_attention" else (out, None)
+
+
+def _per_axis(values, n, default):
+    values = list(values) if isinstance(values, (list, tuple)) else [values]
+    return [default] * n if not values else values * n if len(values) == 1 else values
+
+
+@row("aten.convolution", "aten.conv1d", "aten.conv2d", "aten.conv3d", "aten._convolution")
+def _convolution(e, x, weight, bias=None, stride=1, padding=0, dilation=1, *rest):
+    """A contraction over sliding windows."""
+    name = e.node.target._overloadpacket.__name__
+    if name in ("convolution", "_convolution"):
+        transposed, _, groups = rest[0], rest[1], rest[2]
+    else:
+        transposed, groups = False, rest[0] if rest else 1
+    if transposed:
+        raise refuse("aten.convolution, transposed")
+    n = e.rank(weight) - 2
+    if e.rank(x) != n + 2:
+        raise refuse(f"aten.{name} without a batch axis")
+    kernel = e.shape(weight)[2:]
+    stride, dilation = _per_axis(stride, n, 1), _per_axis(dilation, n, 1)
+    if isinstance(padding, str):
+        if padding == "valid":
+            low = high = [0] * n
+        else:
+            total = [d * (k - 1) for d, k in zip(dilation, kernel)]
+            low, high = [t // 2 for t in total], [t - t // 2 for t in total]
+    else:
+        low = high = _per_axis(padding, n, 0)
+    v = e.add("window", e.value(x), axes=list(range(2, n + 2)), sizes=kernel, strides=stride, dilations=dilation, low=low,
+              high=high)
+    places, taps = [f"p{i}" for i in range(n)], [f"t{i}" for i in range(n)]
+    w, dtype = e.value(weight, e.dtype()), e.dtype()
+    shape = e.shape()
+    if groups == 1:
+        out = e.add("contract", v, w, spec=f"b c {' '.join(places + taps)}, o c {' '.join(taps)} -> b o {' '.join(places)}")
+    else:
+        channels, outs = e.shape(x)[1], e.shape(weight)[0]
+        full = list(e.builder.shape(v))
+        v = e.reshape(v, [full[0], groups, channels // groups] + full[2:])
+        w = e.reshape(w, [groups, outs // groups] + e.shape(weight)[1:])
+        out = e.add("contract", v, w,
+                    spec=f"b g c {' '.join(places + taps)}, g o c {' '.join(taps)} -> b g o {' '.join(places)}")
+        out = e.reshape(out, shape)
+    if bias is not None:
+        out = e.add("add", out, e.reshape(e.value(bias, dtype), [e.shape(bias)[0]] + [1] * n))
+    return out
+
+
+def _pool_window(e, x, n, kernel, stride, padding, dilation, ceil, value):
+    kernel = _per_axis(kernel, n, 1)
+    stride = _per_axis(stride, n, 1) if stride else kernel
+    low = _per_axis(padding, n, 0)
+    rank = e.rank(x)
+    axes = list(range(rank - n, rank))
+    v = e.add("window", x if isinstance(x, int) else e.value(x), axes=axes, sizes=kernel, strides=stride,
+              dilations=_per_axis(dilation, n, 1), low=low, high=low, ceil=bool(ceil), value=value)
+    return v, list(range(rank, rank + n)), kernel, stride, low
+
+
+@row("aten.max_pool1d", "aten.max_pool2d", "aten.max_pool3d", "aten.max_pool2d_with_indices")
+def _max_pool(e, x, kernel, stride=(), padding=0, dilation=1, ceil=False):
+    name = e.node.target._overloadpacket.__name__
+    n = int(name[8])
+    v, taps, *_ = _pool_window(e, x, n, kernel, stride, padding, dilation, ceil, -math.inf)
+    out = e.add("amax", v, axes=taps)
+    return (out, None) if name.endswith("indices") else out
+
+
+@row("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d")
+def _avg_pool(e, x, kernel, stride=(), padding=0, ceil=False, include_pad=True, divisor=None):
+    name = e.node.target._overloadpacket.__name__
+    n = int(name[8])
+    v, taps, kernel, stride, low = _pool_window(e, x, n, kernel, stride, padding, 1, ceil, 0.0)
+    total, dtype = e.add("sum", v, axes=taps), e.dtype()
+    if divisor:
+        return e.add("div", total, e.literal(divisor, dtype))
+    if not any(low) and not ceil:
+        return e.add("div", total, e.literal(math.prod(kernel), dtype))
+    # How many elements each window holds: of the input, or of the input with its padding.
+    spatial = e.shape(x)[e.rank(x) - n:]
+    ones = e.broadcast(e.literal(1, dtype), spatial)
+    if include_pad and any(low):
+        ones = e.add("pad", ones, low=low, high=low, value=1.0)
+        low = [0] * n
+    counted = e.add("window", ones, axes=list(range(n)), sizes=kernel, strides=stride, dilations=[1] * n, low=low, high=low,
+                    ceil=bool(ceil), value=0.0)
+    return e.add("div", total, e.add("sum", counted, axes=list(range(n, 2 * n))))
+
+
+@row("aten.adaptive_avg_pool1d", "aten.adaptive_avg_pool2d", "aten._adaptive_avg_pool2d", "aten.adaptive_avg_pool3d")
+def _adaptive_avg_pool(e, x, sizes):
+    sizes = e.ints(sizes)
+    n, rank = len(sizes), e.rank(x)
+    spatial = e.shape(x)[rank - n:]
+    axes = list(range(rank - n, rank))
+    if sizes == [1] * n:
+        return e.add("mean", e.value(x), axes=axes, keepdims=True)
+    if any(isinstance(s, str) or s % t for s, t in zip(spatial, sizes)):
+        raise refuse("aten.adaptive_avg_pool with sizes that do not divide the input's")
+    kernel = [s // t for s, t in zip(spatial, sizes)]
+    v, taps, *_ = _pool_window(e, x, n, kernel, kernel, 0, 1, False, 0.0)
+    return e.add("mean", v, axes=taps)
+
+
+TABLE["operator.getitem"] = lambda e, x, i: e.values[x][i]
+
+
+def name_of(target) -> str:
+    """The key of the table: "aten.add", "operator.getitem"."""
+    if target is operator.getitem:
+        return "operator.getitem"
+    packet = getattr(target, "_overloadpacket", None)
+    if packet is not None:
+        return f"{packet._qualified_op_name.replace('::', '.')}"
+    return getattr(target, "__name__", str(target))

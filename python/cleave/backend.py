@@ -1,0 +1,186 @@
+"""torch.compile(model, backend="cleave"): what the graph language can express becomes compiled islands, the rest stays with
+eager. Registered by entry point; `import cleave` is not needed.
+
+    torch.compile(model, backend="cleave", mode="max-autotune", options={"budget": "20s", "freeze": True})
+
+Options: `budget` (time for each island; with a mode of max-autotune 20s, else the cost model's choice is taken without
+measuring), `freeze` (parameters become constants of the islands: later changes of them are not seen), `quiet`.
+Graphs for training are left to eager as a whole."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupport
+
+from . import _arrays, _native, aten, fx
+from ._errors import Error, InvalidError
+
+_OPTIONS = {"budget": None, "freeze": False, "quiet": False}
+_MODES = {None: None, "default": None, "reduce-overhead": None, "max-autotune": "20s", "max-autotune-no-cudagraphs": "20s"}
+
+stats = {"graphs": 0, "islands": 0, "recompiles": 0, "eager_nodes": 0}
+_lock = threading.Lock()
+
+
+class _Supported(OperatorSupport):
+    def is_node_supported(self, submodules, node):
+        return node.op == "call_function" and not fx.holds_no_tensor(node) and not fx.unsupported(node)
+
+
+class Island(torch.nn.Module):
+    """A part of a graph as a compiled program."""
+
+    def __init__(self, module: torch.fx.GraphModule, name: str, constants: dict, budget):
+        super().__init__()
+        builder = _native.GraphBuilder(name)
+        emitter = aten.Emitter(builder)
+        places = [n for n in module.graph.nodes if n.op == "placeholder"]
+        fx.declare_dims(builder, [n.meta["val"].shape for n in places if isinstance(n.meta["val"], torch.Tensor)])
+        self.takes = []
+        for i, node in enumerate(places):
+            if not isinstance(node.meta["val"], torch.Tensor):
+                continue
+            if node.name in constants:
+                emitter.values[node] = fx.constant(emitter, node.name, constants[node.name])
+                continue
+            self.takes.append(i)
+            emitter.values[node] = builder.input(node.name, emitter.dtype(node), emitter.shape(node))
+        results = fx.emit_nodes(emitter, module.graph, module)
+        self.single = isinstance(results, torch.fx.Node)
+        self.types = []
+        for i, node in enumerate([results] if self.single else results):
+            value = emitter.values[node]
+            builder.output(f"out{i}", value[0] if isinstance(value, tuple) else value)
+        graph = builder.build()
+        threads = torch.get_num_threads()
+        if budget and not graph.dims():
+            self.program = _native.optimize(graph, {}, "cpu", budget, threads, 1, False, 0.0, 0.0, None, None).program()
+        else:
+            self.program = _native.Program.compile(graph, {}, threads)
+        self.types = [dtype for _, dtype, _ in self.program.outputs()]
+        self.threads = threads
+        self.pool = _native.Threads(threads) if threads > 1 else None
+
+    def forward(self, *args):
+        inputs = [_arrays.given(args[i]) for i in self.takes]
+        shapes = self.program.output_shapes([_arrays.shape(x) for x in inputs])
+        outputs = [_arrays.empty(True, dtype, shape) for dtype, shape in zip(self.types, shapes)]
+        before = self.program.compilations()
+        self.program.run(inputs, outputs, [], self.pool if torch.get_num_threads() == self.threads else None)
+        if before and self.program.compilations() != before:
+            with _lock:
+                stats["recompiles"] += 1
+        return outputs[0] if self.single else tuple(outputs)
+
+
+def _flops(node) -> float:
+    """Work of a node: two for each product of a contraction, else one an element of the result."""
+    def size(val):
+        total = 1
+        for n in val.shape:
+            total *= n.node.hint if isinstance(n, torch.SymInt) and n.node.hint is not None else int(n)
+        return total
+
+    val = node.meta.get("val")
+    val = val[0] if isinstance(val, (tuple, list)) and val else val
+    if not isinstance(val, torch.Tensor):
+        return 0.0
+    name = aten.name_of(node.target)
+    tensors = [a.meta["val"] for a in node.args if isinstance(a, torch.fx.Node) and isinstance(a.meta.get("val"), torch.Tensor)]
+    hint = lambda n: n.node.hint if isinstance(n, torch.SymInt) else int(n)
+    if name in ("aten.mm", "aten.bmm", "aten.matmul", "aten.linear", "aten.addmm", "aten.baddbmm") and tensors:
+        first = tensors[-2] if name in ("aten.addmm", "aten.baddbmm") else tensors[0]
+        return 2.0 * size(val) * hint(first.shape[-1])
+    if "attention" in name and len(tensors) >= 3:
+        return 2.0 * size(tensors[0]) * hint(tensors[1].shape[-2]) * 2
+    if "conv" in name and len(tensors) >= 2:
+        return 2.0 * size(val) * size(tensors[1]) / max(1, hint(tensors[1].shape[0]))
+    return float(size(val))
+
+
+def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: bool):
+    nodes = [n for n in module.graph.nodes if n.op == "call_function" and not fx.holds_no_tensor(n)]
+    work = {n.name: _flops(n) for n in nodes}
+    left = {n.name: (fx.unsupported(n) or aten.name_of(n.target)) for n in nodes}
+    partitioner = CapabilityBasedPartitioner(module, _Supported(), allows_single_node_partition=True)
+    fused = partitioner.fuse_partitions(partitioner.propose_partitions())
+    islands = 0
+    for node in list(fused.graph.nodes):
+        if node.op != "call_module":
+            continue
+        part = fused.get_submodule(node.target)
+        inner = [n for n in part.graph.nodes if n.op == "call_function"]
+        # Partitions of nothing but views are not worth a call.
+        if all(work.get(n.name, 0) == 0 for n in inner):
+            continue
+        places = [n for n in part.graph.nodes if n.op == "placeholder"]
+        constants = {p.name: frozen[a.name] for p, a in zip(places, node.args) if isinstance(a, torch.fx.Node) and a.name in frozen}
+        try:
+            with unset_fake_temporarily():  # constants are real tensors
+                island = Island(part, f"island{islands}", constants, budget)
+        except (Error, TypeError) as error:
+            reason = getattr(error, "node", "") or str(error).splitlines()[0]
+            for n in inner:
+                left[n.name] = f"{aten.name_of(n.target)} (with `{reason}`)"
+            continue
+        for n in inner:
+            left.pop(n.name, None)
+        setattr(fused, node.target, island)
+        islands += 1
+    total = sum(work.values())
+    eager = sum(work[n] for n in left)
+    with _lock:
+        stats["graphs"] += 1
+        stats["islands"] += islands
+        stats["eager_nodes"] += len(left)
+    if not quiet:
+        counts = {}
+        for reason in left.values():
+            counts[reason] = counts.get(reason, 0) + 1
+        rest = ", ".join(f"{r}{f' x{c}' if c > 1 else ''}" for r, c in sorted(counts.items(), key=lambda i: -i[1])[:6])
+        share = 100.0 * (1 - eager / total) if total else 100.0
+        print(f"cleave: {islands} island{'s' * (islands != 1)}, {share:.1f} % of the flops"
+              + (f"; left to eager: {rest}" if rest else ""), file=sys.stderr)
+    fused.recompile()
+    return fused
+
+
+def backend(module: torch.fx.GraphModule, inputs, *, mode=None, options=None):
+    options = dict(options or {})
+    for name in options:
+        if name not in _OPTIONS:
+            raise InvalidError(f"the cleave backend has no option `{name}`", node=name, hint=f"its options are {', '.join(_OPTIONS)}")
+    if mode not in _MODES:
+        raise InvalidError(f"the mode `{mode}` is not known", node="mode", hint=f"{', '.join(m for m in _MODES if m)}")
+    budget = options.get("budget", _MODES[mode])
+    quiet, freeze = bool(options.get("quiet", False)), bool(options.get("freeze", False))
+
+    from torch._dynamo.backends.common import aot_autograd
+    from functorch.compile import make_boxed_func
+
+    parameters = [t for t in inputs if isinstance(t, torch.nn.Parameter) or getattr(t, "_dynamo_static_input_type", None)]
+
+    def inference(graph, example):
+        frozen = {}
+        if freeze:
+            places = [n for n in graph.graph.nodes if n.op == "placeholder"]
+            if len(places) == len(inputs):
+                frozen = {p.name: t for p, t in zip(places, inputs) if any(t is q for q in parameters)}
+        return make_boxed_func(_compile(graph, example, frozen, budget, quiet).forward)
+
+    def training(graph, example):
+        if not quiet:
+            print("cleave: a graph for training is left to eager (use torch.no_grad() or inference_mode())", file=sys.stderr)
+        return make_boxed_func(graph.forward)
+
+    table = torch._decomp.core_aten_decompositions()
+    for op in list(table):
+        if aten.name_of(op) in aten.TABLE:
+            table.pop(op)
+    return aot_autograd(fw_compiler=training, bw_compiler=training, inference_compiler=inference, decompositions=dict(table))(
+        module, inputs)

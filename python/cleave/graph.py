@@ -1,0 +1,177 @@
+"""Graphs of tensor operators: read from files and texts, or built operator by operator."""
+
+from __future__ import annotations
+
+from . import _native
+from ._errors import InvalidError
+
+_BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floordiv", "mod": "mod", "pow": "pow"}
+_COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+
+
+class Value:
+    """A value of a graph that is being built. Arithmetic and comparisons make further values."""
+
+    __slots__ = ("graph", "id")
+    __array_priority__ = 1000  # numpy leaves arithmetic with a Value to it
+
+    def __init__(self, graph: "Graph", id: int):
+        self.graph = graph
+        self.id = id
+
+    @property
+    def dtype(self) -> str:
+        return self.graph._builder().dtype(self.id)
+
+    @property
+    def shape(self) -> tuple:
+        return tuple(self.graph._builder().shape(self.id))
+
+    def __neg__(self):
+        return self.graph.op("neg", self)
+
+    def __matmul__(self, other: "Value"):
+        """The product over the last axis of self and the last but one of other; leading axes broadcast."""
+        a, b = len(self.shape), len(other.shape)
+        if a < 2 or b < 2:
+            raise InvalidError("`@` needs two axes at least on both sides", hint='g.op("contract", x, y, spec="i k, k j -> i j")')
+        lead = [f"b{i}" for i in range(max(a, b) - 2)]
+        x, y = lead[len(lead) - (a - 2):] + ["i", "k"], lead[len(lead) - (b - 2):] + ["k", "j"]
+        spec = f"{' '.join(x)}, {' '.join(y)} -> {' '.join(lead + ['i', 'j'])}"
+        return self.graph.op("contract", self, other, spec=spec)
+
+    def __repr__(self):
+        return f"<cleave.Value {self.dtype}{list(self.shape)}>"
+
+
+def _arithmetic(op):
+    def forward(self, other):
+        return self.graph.op(op, self, other)
+
+    def backward(self, other):
+        return self.graph.op(op, other, self)
+
+    return forward, backward
+
+
+for _name, _op in {**_BINARY, **_COMPARE}.items():
+    _forward, _backward = _arithmetic(_op)
+    setattr(Value, f"__{_name}__", _forward)
+    if _name in _BINARY:
+        setattr(Value, f"__r{_name}__", _backward)
+
+
+class Graph:
+    """A graph of tensor operators. `Graph.load` and `Graph.parse` read one; otherwise it is built:
+
+        g = cleave.Graph("norm")
+        x = g.input("X", ("S", 4096), "f32")
+        g.output(g.op("rms_norm", x, axes=[-1], eps=1e-6), "Y")
+
+    Extents are numbers or texts of dimensions ("S", "S // 2"). `cleave show --operators` lists the operators; each is also a
+    method: g.rms_norm(x, axes=[-1])."""
+
+    def __init__(self, name: str = "graph"):
+        self._open = _native.GraphBuilder(name)
+        self._done = None
+        self._outputs = 0
+
+    @classmethod
+    def load(cls, path) -> "Graph":
+        """A .graph text or an .onnx model."""
+        return cls._of(_native.Graph.load(str(path)))
+
+    @classmethod
+    def parse(cls, text: str, name: str = "graph", folder: str = "") -> "Graph":
+        """The graph language (docs/graph.md)."""
+        return cls._of(_native.Graph.parse(text, name, folder))
+
+    @classmethod
+    def _of(cls, native) -> "Graph":
+        self = cls.__new__(cls)
+        self._open, self._done, self._outputs = None, native, len(native.outputs())
+        return self
+
+    def _builder(self):
+        if self._open is None:
+            raise InvalidError("this graph is complete: nothing can be added to it")
+        return self._open
+
+    def native(self):
+        """The finished graph; nothing can be added afterwards."""
+        if self._done is None:
+            if self._outputs == 0:
+                raise InvalidError("the graph has no output", hint="g.output(value)")
+            self._done, self._open = self._open.build(), None
+        return self._done
+
+    # -- building ---------------------------------------------------------------------------------------------------
+    def dim(self, name: str, low: int = 0, high: int = 1 << 31) -> str:
+        """Declares a dimension with its range; undeclared names in shapes get the widest."""
+        self._builder().dim(name, low, high)
+        return name
+
+    def input(self, name: str, shape, dtype: str = "f32") -> Value:
+        return Value(self, self._builder().input(name, dtype, list(shape)))
+
+    def constant(self, name: str, content) -> Value:
+        from ._arrays import given
+
+        return Value(self, self._builder().constant(name, given(content)))
+
+    def scalar(self, name: str, dtype: str = "f32") -> Value:
+        return Value(self, self._builder().scalar(name, dtype))
+
+    def literal(self, value: float, dtype: str = "f32") -> Value:
+        return Value(self, self._builder().literal(float(value), dtype))
+
+    def op(self, name: str, *operands, **attributes):
+        """The result of an operator: a Value, or a tuple where it has several. Numbers are literals of the first operand's
+        type."""
+        like = next((v.dtype for v in operands if isinstance(v, Value) and not (name == "where" and v is operands[0])), "f32")
+        ids = []
+        for v in operands:
+            if isinstance(v, Value):
+                if v.graph is not self:
+                    raise InvalidError(f"an operand of `{name}` belongs to another graph")
+                ids.append(v.id)
+            elif isinstance(v, (int, float)):
+                ids.append(self._builder().literal(float(v), like))
+            else:
+                raise InvalidError(f"an operand of `{name}` is a {type(v).__name__}, values and numbers are possible")
+        results = tuple(Value(self, i) for i in self._builder().add(name, ids, attributes))
+        return results[0] if len(results) == 1 else results
+
+    def __getattr__(self, name: str):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *operands, **attributes: self.op(name, *operands, **attributes)
+
+    def output(self, value: Value, name: str | None = None) -> None:
+        self._builder().output(name or f"Y{self._outputs or ''}", value.id)
+        self._outputs += 1
+
+    # -- looking ----------------------------------------------------------------------------------------------------
+    @property
+    def inputs(self) -> list:
+        """(name, dtype, shape) of each."""
+        return self.native().inputs()
+
+    @property
+    def outputs(self) -> list:
+        return self.native().outputs()
+
+    @property
+    def scalars(self) -> list:
+        return self.native().scalars()
+
+    @property
+    def dims(self) -> list:
+        """(name, lowest, highest) of each dimension without a value."""
+        return self.native().dims()
+
+    def __str__(self) -> str:
+        return self.native().text()
+
+    def __repr__(self) -> str:
+        return f"<cleave.Graph {self.native().name}>" if self._done is not None else "<cleave.Graph, being built>"

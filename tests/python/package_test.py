@@ -1,0 +1,190 @@
+"""The Python package without PyTorch: graphs, programs, results, errors."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import cleave
+
+ROOT = Path(__file__).resolve().parents[2]
+SOFTMAX = """graph rows {
+  dim S in 0..64
+  input X: f32[S, 16]
+  scalar a: f32
+  output Y = softmax(mul(X, a), axis=-1)
+}
+"""
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def small(**more):
+    return dict(budget="4c", threads=1, **more)
+
+
+class Graphs(unittest.TestCase):
+    def test_built_by_operators(self):
+        g = cleave.Graph("mlp")
+        x = g.input("X", ("S", 8), "f32")
+        w = g.constant("W", np.arange(24, dtype=np.float32).reshape(8, 3) / 10)
+        g.output(g.relu(x @ w + 1) * 2 - g.mean(x, axes=[-1], keepdims=True), "Y")
+        program = cleave.compile(g, threads=1)
+        for rows in (1, 5, 0):
+            x = np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)
+            want = np.maximum(x @ (np.arange(24, dtype=np.float32).reshape(8, 3) / 10) + 1, 0) * 2 - x.mean(-1, keepdims=True)
+            np.testing.assert_allclose(program(x), want, rtol=1e-5, atol=1e-5)
+        self.assertEqual(program.compilations, 3)
+
+    def test_its_text_is_read_again(self):
+        g = cleave.Graph("t")
+        g.output(g.softmax(g.input("X", (4, "N"), "f32"), axis=1))
+        again = cleave.Graph.parse(str(g))
+        self.assertEqual(str(again), str(g))
+        self.assertEqual(again.inputs, [("X", "f32", [4, "N"])])
+        self.assertEqual(again.dims[0][0], "N")
+
+    def test_faults_name_code_node_and_hint(self):
+        with self.assertRaises(cleave.InvalidError) as caught:
+            cleave.Graph.parse("graph g {\n  input X: f32[4]\n  output Y = frobnicate(X)\n}\n")
+        self.assertEqual(caught.exception.code, "CLV2001")
+        self.assertIn("frobnicate", str(caught.exception))
+        self.assertTrue(caught.exception.hint)
+        self.assertIsInstance(caught.exception, ValueError)
+        g = cleave.Graph("g")
+        x = g.input("X", (4, 5), "f32")
+        with self.assertRaises(cleave.Error):
+            g.softmax(x, axis=7)
+        with self.assertRaises(cleave.InvalidError):
+            g.output(g.add(x, cleave.Graph("other").input("Y", (4, 5), "f32")))
+        with self.assertRaises(cleave.InvalidError):
+            cleave.Graph("empty").native()
+
+
+class Programs(unittest.TestCase):
+    def setUp(self):
+        self.program = cleave.compile(cleave.Graph.parse(SOFTMAX), threads=2)
+
+    def test_scalars_strides_and_given_memory(self):
+        x = np.random.default_rng(0).standard_normal((16, 10)).astype(np.float32)
+        np.testing.assert_allclose(self.program(x.T, a=2.0), softmax(2 * x.T), rtol=1e-5)
+        flipped = np.ascontiguousarray(x.T)[::-1]
+        np.testing.assert_allclose(self.program(flipped, a=2.0), softmax(2 * flipped), rtol=1e-5)
+        out = np.full((10, 16), np.nan, np.float32)
+        self.assertIs(self.program(x.T, a=1.0, out=out), out)
+        np.testing.assert_allclose(out, softmax(x.T), rtol=1e-5)
+
+    def test_nothing_is_copied(self):
+        # In place: what is read is the caller's memory, and what is written too.
+        x = np.zeros((4, 16), np.float32)
+        out = self.program(x, a=1.0, out=x)
+        self.assertIs(out, x)
+        np.testing.assert_allclose(x, np.full((4, 16), 1 / 16), rtol=1e-6)
+
+    def test_read_only_inputs(self):
+        x = np.zeros((3, 16), np.float32)
+        x.flags.writeable = False
+        np.testing.assert_allclose(self.program(x, a=1.0), 1 / 16)
+
+    def test_wrong_arguments(self):
+        x = np.zeros((4, 16), np.float32)
+        for call in (lambda: self.program(x), lambda: self.program(x, x, a=1.0), lambda: self.program(x, a=1.0, b=2.0),
+                     lambda: self.program(x.astype(np.float64), a=1.0), lambda: self.program(x[:, :5], a=1.0),
+                     lambda: self.program(np.zeros((65, 16), np.float32), a=1.0)):
+            with self.assertRaises(cleave.InvalidError):
+                call()
+        with self.assertRaises((cleave.Error, TypeError)):
+            self.program(x.astype(np.complex64), a=1.0)
+
+    def test_several_threads_call_at_once(self):
+        x = [np.random.default_rng(i).standard_normal((7, 16)).astype(np.float32) for i in range(8)]
+        wrong = []
+
+        def work(i):
+            for _ in range(50):
+                if not np.allclose(self.program(x[i], a=1.0), softmax(x[i]), atol=1e-6):
+                    wrong.append(i)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+
+
+class Results(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.seen = []
+        cls.result = cleave.optimize(SOFTMAX, dims={"S": "0..64@12"}, callback=cls.seen.append, **small())
+
+    def test_it_runs_at_any_extent_of_the_range(self):
+        for rows in (12, 3, 0, 64):
+            x = np.random.default_rng(rows).standard_normal((rows, 16)).astype(np.float32)
+            want = softmax(x) if rows else x
+            np.testing.assert_allclose(self.result(x, a=1.0), want, rtol=1e-5, atol=1e-7)
+
+    def test_what_it_says(self):
+        r = self.result
+        self.assertGreaterEqual(r.speedup, 1.0)
+        self.assertIn(r.status, ("complete", "budget"))
+        self.assertLess(r.error["max_rel"], 1e-5)
+        self.assertIn("unfused", r.explain())
+        self.assertTrue(all("seconds" in c for c in self.seen))
+        self.assertEqual(r.details["schema"], "cleave.result/1")
+        for stage in ("graph", "tile", "vec", "llvm", "asm"):
+            self.assertTrue(r.source(stage))
+        with self.assertRaises(cleave.InvalidError):
+            r.source("nonsense")
+
+    def test_the_folder_is_loaded_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.result.export(folder + "/art")
+            x = np.ones((12, 16), np.float32)
+            np.testing.assert_array_equal(cleave.load(folder + "/art")(x, a=1.0), self.result(x, a=1.0))
+            with self.assertRaises(cleave.Error):
+                cleave.load(folder)
+
+    def test_unknown_dimensions_targets_and_things(self):
+        with self.assertRaises(cleave.InvalidError):
+            cleave.optimize(SOFTMAX, dims={"T": 4}, **small())
+        with self.assertRaises(cleave.Error):
+            cleave.optimize(SOFTMAX, dims={"S": 4}, target="tpu", **small())
+        with self.assertRaises(cleave.InvalidError):
+            cleave.optimize(7)
+        with self.assertRaises(cleave.Error):
+            cleave.optimize("nowhere.graph")
+
+    def test_an_onnx_file(self):
+        if not (ROOT / "examples/gpt2_block.weights").exists():
+            self.skipTest("`make weights` was not run")
+        self.assertTrue(cleave.Graph.load(ROOT / "examples/gpt2_block.onnx").inputs)
+
+
+class Package(unittest.TestCase):
+    def test_it_imports_without_torch(self):
+        code = "import sys\nsys.modules['torch'] = None\nimport cleave\nprint(cleave.__version__)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_interrupts_keep_the_best(self):
+        code = (
+            "import os, signal, threading, cleave\n"
+            "threading.Timer(2.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
+            f"r = cleave.optimize({str(ROOT / 'examples/attention.graph')!r}, budget='600s', threads=1)\n"
+            "print('status', r.status)\n")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
+        self.assertIn("status interrupted", done.stdout, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,278 @@
+"""PyTorch: torch.export programs, operators one by one, torch.compile(backend="cleave"). Skipped where torch is not installed."""
+
+import copy
+import io
+import contextlib
+import unittest
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError:
+    raise unittest.SkipTest("torch is not installed")
+
+import cleave
+
+torch.manual_seed(0)
+
+
+def fast(**more):
+    return dict(deterministic=True, threads=1, **more)
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, dim=32, heads=4, causal=True):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(dim, 3 * dim), torch.nn.Linear(dim, dim)
+        self.norm = torch.nn.LayerNorm(dim)
+        self.heads, self.causal = heads, causal
+
+    def forward(self, x):
+        b, s, d = x.shape
+        q, k, v = self.qkv(self.norm(x)).view(b, s, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        o = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return x + self.out(o.transpose(1, 2).reshape(b, s, d))
+
+
+class Conv(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(
+            torch.nn.Conv2d(3, 8, 3, stride=2, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(3, 2, 1),
+            torch.nn.Conv2d(8, 8, 3, padding="same", groups=4), torch.nn.SiLU(), torch.nn.AvgPool2d(2, ceil_mode=True),
+            torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 5), torch.nn.LogSoftmax(-1))
+
+    def forward(self, x):
+        return self.net(x)
+
+
+class Modules(unittest.TestCase):
+    def check(self, module, *args, atol=2e-5, **options):
+        module = module.eval() if isinstance(module, torch.nn.Module) else module
+        with torch.no_grad():
+            want = module(*copy.deepcopy(args))
+        result = cleave.optimize(module, args, **fast(**options))
+        torch.testing.assert_close(result(*args), want, rtol=2e-5, atol=atol)
+        return result
+
+    def test_attention_with_dynamic_batch_and_sequence(self):
+        module = Attention().eval()
+        b, s = torch.export.Dim("b", max=8), torch.export.Dim("s", max=64)
+        result = self.check(module, torch.randn(2, 9, 32), dynamic_shapes=({0: b, 1: s},))
+        for shape in ((2, 9), (3, 17), (5, 2)):
+            x = torch.randn(*shape, 32)
+            with torch.no_grad():
+                torch.testing.assert_close(result(x), module(x), rtol=2e-5, atol=2e-5)
+
+    def test_a_convolutional_network(self):
+        self.check(Conv(), torch.randn(2, 3, 21, 17))
+
+    def test_structured_arguments_and_results(self):
+        def f(pair, *, scale):
+            return {"sum": pair[0] + pair[1] * scale, "both": (pair[0] * 2, pair[1])}
+
+        args = ((torch.randn(3, 4), torch.randn(3, 4)),)
+        result = cleave.optimize(f, args, {"scale": torch.tensor(2.0)}, **fast())
+        got, want = result(*args, scale=torch.tensor(2.0)), f(*args, scale=torch.tensor(2.0))
+        torch.testing.assert_close(got["sum"], want["sum"])
+        torch.testing.assert_close(got["both"][0], want["both"][0])
+        self.assertIs(got["both"][1], args[0][1], "an input that is returned stays the same tensor")
+
+    def test_buffers_that_change(self):
+        class Counter(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("total", torch.zeros(4))
+
+            def forward(self, x):
+                self.total.add_(x.sum(0))
+                return x * 2
+
+        module = Counter()
+        result = cleave.optimize(module, (torch.ones(3, 4),), **fast())
+        module.total.zero_()
+        result(torch.ones(3, 4))
+        torch.testing.assert_close(module.total, torch.full((4,), 3.0))
+
+    def test_half_precision(self):
+        for dtype in (torch.float16, torch.bfloat16):
+            module = Attention().to(dtype).eval()
+            x = torch.randn(2, 9, 32, dtype=dtype)
+            result = cleave.optimize(module, (x,), **fast())
+            with torch.no_grad():
+                want = module(x)
+            self.assertEqual(result(x).dtype, dtype)
+            torch.testing.assert_close(result(x), want, rtol=3e-2, atol=3e-2)
+
+    def test_an_exported_program_and_gradients_ignored(self):
+        module = Attention().eval()
+        x = torch.randn(1, 4, 32, requires_grad=True)
+        result = cleave.optimize(torch.export.export(module, (x,)), (x,), **fast())
+        torch.testing.assert_close(result(x), module(x).detach(), rtol=2e-5, atol=2e-5)
+
+    def test_what_is_refused_is_named(self):
+        with self.assertRaises(cleave.UnsupportedError) as caught:
+            cleave.optimize(lambda x: torch.fft.fft(x).real, (torch.randn(4, 8),), **fast())
+        self.assertIn("fft", str(caught.exception))
+        with self.assertRaises(cleave.UnsupportedError):
+            cleave.optimize(torch.nn.Dropout(0.5).train(), (torch.randn(4),), **fast())
+        with self.assertRaises(cleave.InvalidError):
+            cleave.optimize(lambda x: x * 2 if x.sum() > 0 else x, (torch.randn(4),), **fast())
+
+
+_made = {}
+
+
+def r(*shape):
+    """The same random tensor for the same shape, made outside of any tracing."""
+    if shape not in _made:
+        _made[shape] = torch.randn(*shape)
+    return _made[shape]
+
+
+x34, y34, x5 = r(3, 4), torch.randn(3, 4), r(2, 3, 4, 5, 6)
+ints = torch.tensor([[3, -7, 0, 12], [5, 5, -1, 2]])
+OPERATORS = {
+    "add alpha": lambda: torch.add(x34, y34, alpha=2),
+    "int and float": lambda: ints + x34[:2],
+    "rsub": lambda: 3 - x34,
+    "true division of ints": lambda: ints / 4,
+    "floor division": lambda: ints // 4,
+    "remainder": lambda: torch.remainder(ints, 5),
+    "trunc division": lambda: torch.div(x34, 0.3, rounding_mode="trunc"),
+    "pow": lambda: x34.abs() ** 1.7,
+    "pow by ints": lambda: ints ** 3,
+    "comparison of mixed types": lambda: ints > 1.5,
+    "bools": lambda: (x34 > 0) & ~(y34 > 0) | (x34 > y34),
+    "where": lambda: torch.where(x34 > 0, x34, 0.0),
+    "masked_fill": lambda: x34.masked_fill(y34 > 0, float("-inf")).softmax(-1),
+    "clamp": lambda: x34.clamp(-0.5, 0.25),
+    "clamp by tensors": lambda: torch.clamp(x34, min=y34),
+    "hardtanh": lambda: F.hardtanh(x34),
+    "gelu": lambda: F.gelu(x34) + F.gelu(x34, approximate="tanh"),
+    "softplus": lambda: F.softplus(30 * x34, beta=2, threshold=10),
+    "leaky": lambda: F.leaky_relu(x34, 0.2) + F.elu(x34, 1.5),
+    "round and trunc": lambda: torch.round(3 * x34) + torch.trunc(3 * x34),
+    "arange": lambda: torch.arange(1, 10, 3) + ints[:, :3],
+    "tril": lambda: torch.tril(x5, 1) - torch.triu(x5, -1),
+    "slices": lambda: x5[:, 1:, -3:-1, ::2, :100],
+    "select": lambda: x5[:, -1] + x5[0, 0],
+    "split": lambda: torch.split(x5, [1, 4], 3)[1] + torch.chunk(x5, 2, 0)[0][..., 1:, :],
+    "unbind": lambda: torch.unbind(x34, 1)[2],
+    "cat": lambda: torch.cat([x34, y34, x34], 1),
+    "stack": lambda: torch.stack([x34, y34], 1),
+    "repeat": lambda: x34.repeat(2, 1, 3),
+    "repeat_interleave": lambda: x34.repeat_interleave(3, 0),
+    "flip": lambda: x34.flip(0, 1),
+    "pad": lambda: F.pad(x34, (1, 2, 0, -1), value=7.0),
+    "embedding": lambda: F.embedding(torch.tensor([[0, 2], [1, 1]]), x34),
+    "gather": lambda: torch.gather(x5[0], 2, torch.tensor([[[[0, 3, 1], [2, 2, 0]]]]).expand(3, 4, 2, 3)),
+    "index": lambda: x5[:, torch.tensor([0, -1])],
+    "index pairs": lambda: x5[0, torch.tensor([0, 2, 1]), torch.tensor([1, -1, 3])],
+    "index_select": lambda: torch.index_select(x34, 1, torch.tensor([3, 0])),
+    "sums": lambda: x5.sum((1, -1), keepdim=True) + x5.mean() + x5.amax(0),
+    "max with indices": lambda: x34.max(1).values + x34.min(1).indices,
+    "argmax": lambda: x34.argmax() + x34.argmin(1),
+    "any and all": lambda: (x34 > 1).any(1) ^ (x34 > -1).all(1),
+    "var": lambda: x5.var((1, 2)) + x5.std() + torch.var_mean(x5, 2, correction=0)[0].sum(),
+    "cumsum": lambda: x34.cumsum(0) + x34.cumsum(1),
+    "topk": lambda: x34.topk(2, 1).values,
+    "logsumexp": lambda: torch.logsumexp(x34, 1) + F.log_softmax(x34, 0)[:, 0],
+    "norms": lambda: F.layer_norm(x5, (5, 6)) + F.rms_norm(x5, (6,), r(6)),
+    "group norm": lambda: F.group_norm(torch.cat([x5, x5[:, :1]], 1), 2, torch.ones(4) * 2, torch.ones(4)),
+    "batch norm": lambda: F.batch_norm(x5, torch.zeros(3), torch.ones(3), r(3), r(3)),
+    "matmuls": lambda: x34 @ y34.T + (x5 @ r(6, 3)).sum() + torch.mv(x34, y34[0])[:, None],
+    "einsum": lambda: torch.einsum("abcde,bf,e->acf", x5, y34, x5[0, 0, 0, 0]),
+    "addmm": lambda: torch.addmm(x34, x34, r(4, 4), beta=0.5, alpha=2),
+    "baddbmm": lambda: torch.baddbmm(torch.ones(1), x5[0, 0:1, 0], x5[1, 0:1, 0].transpose(1, 2)) + torch.bmm(x5[0, 0:1, 0], x5[1, 0:1, 0].transpose(1, 2)),
+    "conv1d": lambda: F.conv1d(x34[None], r(5, 3, 2), r(5), dilation=2),
+    "conv3d": lambda: F.conv3d(x5, r(4, 3, 2, 2, 2), stride=(1, 2, 1)),
+    "pools": lambda: F.max_pool2d(x5[0], 2, 1, 1).mean() + F.avg_pool2d(x5[0], 3, 2, 1, True, False).sum(),
+    "avg pool with padding": lambda: F.avg_pool2d(x5[0], 3, 2, 1, ceil_mode=True),
+    "sdpa with a mask": lambda: F.scaled_dot_product_attention(x5[0], x5[0], x5[0], attn_mask=r(5, 5)),
+    "sdpa rows without keys": lambda: F.scaled_dot_product_attention(x5[0], x5[0], x5[0], attn_mask=torch.tensor([[True] * 5] * 4 + [[False] * 5])),
+    "sdpa gqa": lambda: F.scaled_dot_product_attention(x5[0].repeat(1, 2, 1, 1), x5[0], x5[0], enable_gqa=True, scale=0.3),
+    "inplace": lambda: x34.clone().add_(1).mul_(y34).relu_(),
+    "casts": lambda: (x34 * 3).to(torch.int64) + x34.double().to(torch.float32).bool(),
+}
+
+
+class Operators(unittest.TestCase):
+    def test_each_equals_eager(self):
+        for name, f in OPERATORS.items():
+            with self.subTest(name):
+                want = f()
+                # The tensors of the closure become constants; one input is added.
+                program = lambda x, f=f: f() + x
+                zero = torch.zeros((), dtype=want.dtype if want.dtype != torch.bool else torch.int64)
+                got = cleave.optimize(program, (zero,), **fast())(zero)
+                torch.testing.assert_close(got.to(want.dtype), want, rtol=2e-5, atol=2e-5, equal_nan=True)
+
+
+class Backend(unittest.TestCase):
+    def compiled(self, module, **options):
+        torch._dynamo.reset()
+        return torch.compile(module, backend="cleave", **options)
+
+    def run_quietly(self, f, *args):
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err), torch.no_grad():
+            return f(*args), err.getvalue()
+
+    def test_a_model_is_one_island(self):
+        module = Attention().eval()
+        x = torch.randn(2, 9, 32)
+        got, said = self.run_quietly(self.compiled(module), x)
+        with torch.no_grad():
+            torch.testing.assert_close(got, module(x), rtol=2e-5, atol=2e-5)
+        self.assertIn("cleave: 1 island, 100.0 % of the flops", said)
+
+    def test_unsupported_parts_stay_with_eager(self):
+        module = lambda x, w: torch.fft.rfft((x @ w).relu()).abs() @ w[:5]
+        x, w = torch.randn(4, 8), torch.randn(8, 8)
+        got, said = self.run_quietly(self.compiled(module), x, w)
+        torch.testing.assert_close(got, module(x, w), rtol=1e-4, atol=1e-4)
+        self.assertIn("fft", said)
+
+    def test_graph_breaks_and_dynamic_shapes(self):
+        def f(x):
+            y = x.softmax(-1)
+            print(end="")
+            return y * 2
+
+        compiled = self.compiled(f, dynamic=True)
+        for n in (3, 5, 8):
+            x = torch.randn(n, 7)
+            got, _ = self.run_quietly(compiled, x)
+            torch.testing.assert_close(got, f(x))
+
+    def test_changed_parameters_are_seen_unless_frozen(self):
+        module = torch.nn.Linear(4, 4).eval()
+        x = torch.randn(2, 4)
+        compiled = self.compiled(module)
+        self.run_quietly(compiled, x)
+        with torch.no_grad():
+            module.weight.zero_()
+        got, _ = self.run_quietly(compiled, x)
+        torch.testing.assert_close(got, module.bias.detach().expand(2, 4))
+        frozen = self.compiled(torch.nn.Linear(4, 4).eval(), options={"freeze": True, "quiet": True})
+        got, said = self.run_quietly(frozen, x)
+        self.assertEqual(said, "")
+
+    def test_training_is_left_to_eager(self):
+        module = torch.nn.Linear(4, 4)
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            loss = self.compiled(module)(torch.randn(2, 4)).sum()
+            loss.backward()
+        self.assertIn("left to eager", err.getvalue())
+        self.assertIsNotNone(module.weight.grad)
+
+    def test_wrong_options(self):
+        for options in ({"mode": "fastest"}, {"options": {"speed": 9}}):
+            with self.assertRaises(Exception):
+                self.run_quietly(self.compiled(torch.nn.ReLU(), **options), torch.randn(2))
+
+
+if __name__ == "__main__":
+    unittest.main()
