@@ -15,6 +15,7 @@
 #include "driver/pipeline.hpp"
 #include "driver/report.hpp"
 #include "driver/show.hpp"
+#include "driver/tunings.hpp"
 #include "frontend/file.hpp"
 #include "jit/calibrate.hpp"
 
@@ -24,11 +25,11 @@ namespace {
 // What the options of all verbs are parsed into.
 struct Arguments {
   std::string input;
-  std::vector<std::string> dims, disabled, inputs, against;
+  std::vector<std::string> dims, disabled, inputs, against, operands, without;
   std::string target = "cpu", budget = "60s", color = "auto", stage, cache_dir, machine, stop_after, dump_after,
-              dump_dir = "cleave-dump", output, outputs, split, trace, export_to, suite;
+              dump_dir = "cleave-dump", output, outputs, split, trace, export_to, suite, database, action;
   uint64_t seed = 1;
-  int threads = 0, jobs = 1, graph = -1, candidate = 0, top = 8;
+  int threads = 0, jobs = 1, graph = -1, candidate = 0, top = 8, days = 180;
   double rtol = 0, atol = 0, require_speedup = 0;
   bool json = false, quiet = false, verbose = false, no_cache = false, deterministic = false, list = false,
        check = false, unfused = false, measure = false, operators = false;
@@ -154,6 +155,8 @@ class Command {
     sub->add_option("--machine", a_.machine, "a machine description to use instead of measuring this one");
     sub->add_option("--cache-dir", a_.cache_dir, "where measurements of this machine are kept")
         ->envname("CLEAVE_CACHE_DIR");
+    sub->add_option("--db", a_.database, "the tuning database (default: tunings.db in the cache folder)")
+        ->envname("CLEAVE_DB");
     sub->add_flag("--no-cache", a_.no_cache, "keep nothing, use nothing that was kept");
     sub->add_option("--seed", a_.seed, "of random data and of the search")->envname("CLEAVE_SEED");
   }
@@ -167,6 +170,9 @@ class Command {
         ->check(CLI::Range(1, 4096));
     sub->add_option("--split", a_.split, "an index whose reductions may be split");
     sub->add_option("--disable", a_.disabled, "a pass to leave out (`cleave passes`)");
+    sub->add_option("--without", a_.without, "leave out a part of the optimiser, to see what it brings")
+        ->check(CLI::IsMember(std::vector<std::string>(std::begin(driver::kAblations), std::end(driver::kAblations))))
+        ->type_name("algebra|tiling|split|packing|layout");
     sub->add_option("--stop-after", a_.stop_after, "the last pass to run");
     sub->add_option("--dump-after", a_.dump_after, "write the stage after this pass (or `all`)");
     sub->add_option("--dump-dir", a_.dump_dir, "where dumps go")->check(not_empty());
@@ -267,9 +273,17 @@ class Command {
 
     formatter_->examples["leir"] = "  cleave leir run prog.leir --inputs x.npz --outputs y.npz\n";
     add_leir(app_, verbs_)->formatter(formatter_);
+    s = verb("db", "The tuning database: list, show RECORD, export FILE, import FILE, gc.", "cleave db list",
+             [this] { return db(); });
+    s->add_option("ACTION", a_.action, "list, show, export, import or gc")->required();
+    s->add_option("ARGUMENT", a_.operands,
+                  "show: a record's number or the beginning of its key; export, import: a file");
+    s->add_option("--db", a_.database, "the database (default: in the cache folder)")->envname("CLEAVE_DB");
+    s->add_option("--cache-dir", a_.cache_dir, "where the database lies")->envname("CLEAVE_CACHE_DIR");
+    s->add_option("--days", a_.days, "gc: remove what was not used for so long")->check(CLI::Range(0, 36500));
+
     for (const auto& [name, doc, example] :
-         {std::tuple{"explain", "The path taken, step by step.", "cleave explain out/attention --step 3"},
-          std::tuple{"db", "The tuning database.", "cleave db list"}}) {
+         {std::tuple{"explain", "The path taken, step by step.", "cleave explain out/attention --step 3"}}) {
       s = verb(name, fmt::format("{} (Not available yet.)", doc).c_str(), example,
                [this, what = std::string(name)] { return not_yet(fmt::format("`cleave {}`", what)); });
       s->allow_extras();
@@ -295,6 +309,8 @@ class Command {
     o.target = a_.target;
     o.machine_file = a_.machine;
     if (!a_.no_cache) o.cache_dir = a_.cache_dir.empty() ? default_cache() : a_.cache_dir;
+    if (!a_.no_cache)
+      o.database = !a_.database.empty() ? a_.database : o.cache_dir.empty() ? "" : o.cache_dir + "/tunings.db";
     o.threads = a_.threads > 0 ? a_.threads : usable_cores();
     o.jobs = a_.jobs;
     o.seed = a_.seed;
@@ -303,6 +319,8 @@ class Command {
     o.split = a_.split;
     o.tolerance = {a_.rtol, a_.atol};
     o.disabled = a_.disabled;
+    o.without = a_.without;
+    if (std::find(a_.without.begin(), a_.without.end(), "algebra") != a_.without.end()) o.disabled.push_back("search");
     o.stop_after = a_.stop_after;
     o.dump_after = a_.dump_after;
     o.dump_dir = a_.dump_dir;
@@ -425,6 +443,13 @@ class Command {
     if (!r) return fail(r.errors(), {});
     return print(a_.json ? driver::check_json(*r)
                          : fmt::format("accepted: {} steps, {} evaluations\n", r->steps, r->evaluations));
+  }
+  int db() {
+    const std::string cache = a_.cache_dir.empty() ? default_cache() : a_.cache_dir;
+    const std::string path = !a_.database.empty() ? a_.database : cache.empty() ? "" : cache + "/tunings.db";
+    const auto text = driver::run_db({a_.action, a_.operands, path, a_.days, a_.json});
+    if (!text) return fail(text.errors(), {});
+    return print(*text);
   }
   int passes() {
     std::string out;

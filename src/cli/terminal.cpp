@@ -110,6 +110,8 @@ int exit_code(const Diagnostics& errors) {
       case Code::missing_target: return 6;
       case Code::wrong_result: return 1;
       case Code::no_speedup: return 5;
+      case Code::database_locked:
+      case Code::database_newer: return 8;
       default: break;
     }
     const CodeInfo& i = info(d.code);

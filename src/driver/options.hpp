@@ -28,6 +28,7 @@ struct Options {
   std::string target = "cpu";
   std::string machine_file;  // a description to use instead of measuring the host
   std::string cache_dir;     // empty: nothing is kept
+  std::string database;      // the tuning database; empty: none
   int threads = 1;
   int jobs = 1;
   uint64_t seed = 1;
@@ -37,6 +38,7 @@ struct Options {
   std::string split;  // an index to split (names of the algebra)
   tune::Tolerance tolerance;
   std::vector<std::string> disabled;  // passes to leave out
+  std::vector<std::string> without;   // of tiling, split, packing, layout: left out of schedules, to see what it brings
   std::string stop_after;
   std::string dump_after;  // a pass, or "all"
   std::string dump_dir = "cleave-dump";
@@ -46,6 +48,9 @@ struct Options {
   std::function<void(const tune::Progress&)> progress = [](const tune::Progress&) {};
   std::function<void(const std::string&)> log = [](const std::string&) {};  // one line on what goes on
 };
+
+// What --without takes.
+inline constexpr const char* kAblations[] = {"algebra", "tiling", "split", "packing", "layout"};
 
 const char* version();
 

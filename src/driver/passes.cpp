@@ -7,6 +7,7 @@
 #include "driver/compile.hpp"
 #include "driver/object_cache.hpp"
 #include "driver/pipeline.hpp"
+#include "driver/tunings.hpp"
 #include "frontend/file.hpp"
 #include "jit/calibrate.hpp"
 #include "runtime/timing.hpp"
@@ -121,6 +122,13 @@ Diagnostics schedule_graphs(Compilation& c) {
   o.machine = c.machine;
   o.threads = c.options.threads;
   o.keep = c.options.top;
+  const auto without = [&](std::string_view what) {
+    return std::find(c.options.without.begin(), c.options.without.end(), what) != c.options.without.end();
+  };
+  o.fuse = !without("tiling");
+  o.split = !without("split");
+  o.pack = !without("packing");
+  o.panels = !without("layout");
   auto unfused = schedule::unfused(*c.expanded, o);
   if (!unfused) return unfused.errors();
   c.unfused = std::move(*unfused);
@@ -177,10 +185,13 @@ Diagnostics tune_candidates(Compilation& c) {
   o.tolerance = c.options.tolerance;
   o.interrupted = c.options.interrupted;
   o.progress = c.options.progress;
+  Recall known = recall(c);
+  o.remembered = known.remembered;
   auto outcome = tune::tune(*c.problem, *c.unfused, c.proposals, compiler, o);
   if (!outcome) return outcome.errors();
   c.outcome = std::move(*outcome);
   for (const std::string& n : c.outcome->notes) c.notes.push_back(n);
+  remember(c, known);
   return {};
 }
 

@@ -218,8 +218,10 @@ class KernelBuilder {
         const int64_t n = extent(s);
         if (carried > 0) {
           const int64_t step = heavy ? tiling_.reduce : 4096;
-          // A mask skips whole tiles, so there should be some.
-          if (heavy ? n > (masked(s) ? 1 : 2) * step : carried > kWholeElements)
+          // A mask cuts a loop short, so there should be one.
+          if (heavy && n > 1 && masked(s))
+            loops_[s] = std::min(step, n);
+          else if (heavy ? n > 2 * step : carried > kWholeElements)
             if (n > step) loops_[s] = step;
         } else if (heavy && n > kWholeDepth) {
           loops_[s] = tiling_.depth;

@@ -2,17 +2,9 @@
 #pragma once
 
 #include "schedule/plan.hpp"
+#include "schedule/schedule.hpp"
 
 namespace cleave::schedule {
-
-// Tile sizes to try; a size that does not apply to a group is ignored.
-struct Tiling {
-  int64_t rows = 64;      // of a product's result, per task
-  int64_t columns = 256;  // of a product's result, per task
-  int64_t reduce = 128;   // step of a loop over an index that values inside the kernel carry
-  int64_t depth = 256;    // step of a loop over an index that only tensors in memory carry
-  bool operator==(const Tiling&) const = default;
-};
 
 // nullopt when the group cannot be ordered into loops.
 std::optional<itgraph::Kernel> build_kernel(const Plan& plan, const Group& group, const Tiling& tiling,

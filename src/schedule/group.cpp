@@ -282,6 +282,10 @@ class Grouper {
     const Group &a = groups_[producer], &b = groups_[consumer];
     if (a.units.empty() || b.units.empty()) return false;
     if (!fuse_ && (heavy(a) || heavy(b))) return false;
+    for (size_t u : b.units)
+      if (plan_.units[u].apart)
+        for (size_t o : plan_.units[u].operands)
+          if (group_of_[o] == producer) return false;
     if (plan_.units[a.units[0]].constant != plan_.units[b.units[0]].constant) return false;
     std::vector<size_t> units = a.units;
     units.insert(units.end(), b.units.begin(), b.units.end());

@@ -104,6 +104,7 @@ class Folder {
       return std::nullopt;
     }
     if (const auto* l = std::get_if<tile::Load>(&n.what)) {
+      if (l->guard.valid() && value(c, l->guard, depth) == 0.0) return 0.0;
       const Compute* maker = made_by_ && depth < 8 ? made_by_(l->buffer) : nullptr;
       if (!maker || maker->how != Compute::How::map || l->guard.valid()) return std::nullopt;
       const itgraph::Target& t = maker->results[0];
@@ -377,24 +378,28 @@ LoopBounds bounds_of(sym::Pool& syms, const Assumptions& needed, Expr index, Exp
   auto down = [&](Expr e) { return syms.mul(syms.floordiv(e, q), q); };
   auto up = [&](Expr e) { return syms.mul(syms.ceildiv(e, q), q); };
   LoopBounds b{zero, zero, extent, extent};
-  auto full_until = [&](Expr end) {
-    b.full_hi = b.full_hi == extent ? syms.min(down(extent), end) : syms.min(b.full_hi, end);
-  };
+  auto full_until = [&](Expr end) { b.full_hi = syms.min(b.full_hi == extent ? down(extent) : b.full_hi, end); };
+  // True when the bounds leave nothing to compare.
   auto add = [&](Expr value) {
     const auto s = solve(syms, value, index, range);
-    if (!s) return full_until(zero);  // nothing is known to hold
+    if (!s) {
+      full_until(zero);  // nothing is known to hold
+      return false;
+    }
     if (s->lower) {
       b.lo = syms.max(b.lo, down(s->some));
       b.full_lo = syms.max(b.full_lo, up(s->all));
-    } else {
-      b.hi = syms.min(b.hi, s->some);
-      full_until(down(s->all));
+      return false;
     }
+    b.hi = syms.min(b.hi, s->some);
+    if (s->some == s->all) return true;
+    full_until(down(s->all));
+    return false;
   };
   for (const auto& [atom, truth] : needed) {
     const Expr contrary = syms.add(syms.mul(atom.value, -1), -1);
     if (!atom.equal) {
-      add(truth ? atom.value : contrary);
+      if (add(truth ? atom.value : contrary)) b.everywhere.emplace(atom, truth);
     } else if (truth) {
       add(atom.value);
       add(syms.mul(atom.value, -1));
@@ -402,11 +407,17 @@ LoopBounds bounds_of(sym::Pool& syms, const Assumptions& needed, Expr index, Exp
       full_until(zero);  // a hole in the middle bounds nothing
     }
   }
+  if (b.full_hi == extent) b.full_hi = b.hi;
   return b;
 }
 
 LoopBounds hull(sym::Pool& syms, const LoopBounds& a, const LoopBounds& b) {
-  return {syms.min(a.lo, b.lo), syms.max(a.full_lo, b.full_lo), syms.min(a.full_hi, b.full_hi), syms.max(a.hi, b.hi)};
+  LoopBounds out{syms.min(a.lo, b.lo), syms.max(a.full_lo, b.full_lo), syms.min(a.full_hi, b.full_hi),
+                 syms.max(a.hi, b.hi)};
+  // What one of them is sure of holds all over the hull if the hull goes no further.
+  if (out.hi == a.hi) out.everywhere.insert(a.everywhere.begin(), a.everywhere.end());
+  if (out.hi == b.hi) out.everywhere.insert(b.everywhere.begin(), b.everywhere.end());
+  return out;
 }
 
 std::vector<int64_t> sampled(const sym::Pool& syms, Expr expression) {

@@ -41,6 +41,7 @@ itgraph::Compute assume(sym::Pool& syms, const itgraph::Compute& compute, const 
 // full_hi that is `extent`.
 struct LoopBounds {
   Expr lo, full_lo, full_hi, hi;
+  Assumptions everywhere = {};  // what holds all over [lo, hi)
 };
 // `range` gives the first and the last value of another index inside the loop.
 struct Range {

@@ -30,6 +30,12 @@ class NestBuilder {
     for (sym::Expr e : at) l.at.push_back({e, {}});
     return add({d, std::move(l)});
   }
+  // 0 where the guard is false.
+  tile::NodeId load_if(tile::NodeId guard, tile::BufferId b, const std::vector<sym::Expr>& at, DType d) {
+    const tile::NodeId id = load(b, at, d);
+    std::get<tile::Load>(nest_.nodes[id.index].what).guard = guard;
+    return id;
+  }
   tile::NodeId index(sym::Expr e) { return add({DType::i64, tile::IndexValue{e}}); }
   tile::NodeId apply(Fn fn, std::vector<tile::NodeId> x) {
     const DType d = compute_type(nest_.nodes[x[fn == Fn::where ? 1 : 0].index].dtype);

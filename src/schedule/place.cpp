@@ -494,8 +494,8 @@ void Placer::block(const itgraph::Block& b, itgraph::TensorMap map, std::vector<
     for (const itgraph::Target& t : c->results) flush(t, outside, body);
 }
 
-Result<tile::Program> place(const itgraph::Program& program, const Machine& machine) {
-  return Placer(program, machine).run();
+Result<tile::Program> place(const itgraph::Program& program, const Machine& machine, const PlaceOptions& options) {
+  return Placer(program, machine, options).run();
 }
 
 }  // namespace cleave::schedule

@@ -9,10 +9,16 @@
 
 namespace cleave::schedule {
 
+// What may be left out, to see what it brings.
+struct PlaceOptions {
+  bool pack = true;    // operands of products that are not read row by row are packed by kernels of their own
+  bool panels = true;  // .. into panels as register tiles read them, else row-major
+};
+
 // Inner values that a kernel other than their own reads lie in the workspace, the others in the task's scratch.
 // Operands of products that are not row-major in the columns are packed into panels by kernels of their own; those of
 // constants run once. Errors: an unbound extent, a block that no tile statement expresses.
-Result<tile::Program> place(const itgraph::Program& program, const Machine& machine);
+Result<tile::Program> place(const itgraph::Program& program, const Machine& machine, const PlaceOptions& options = {});
 
 // Values that are read outside the kernel that makes them, and outputs.
 std::set<itgraph::ValueId> visible_values(const itgraph::Program& program);

@@ -64,6 +64,7 @@ bool Placer::masked_loop(const itgraph::Block& b, const itgraph::TensorMap& map,
   if (stored) {
     bounds->lo = syms_.constant(0);
     bounds->hi = it_.extents.at(index);
+    bounds->everywhere.clear();
   }
 
   // Relative to the interval around, if another loop over the index has one.
@@ -77,8 +78,9 @@ bool Placer::masked_loop(const itgraph::Block& b, const itgraph::TensorMap& map,
   };
   const Expr after = bounds->full_hi == bounds->hi ? bounds->hi : syms_.max(bounds->full_lo, bounds->full_hi);
   const Expr before = bounds->full_lo == bounds->lo ? bounds->lo : syms_.min(bounds->full_lo, bounds->hi);
-  std::vector<Part> parts = {
-      {bounds->lo, before, false}, {bounds->full_lo, bounds->full_hi, true}, {after, bounds->hi, false}};
+  std::vector<Part> parts = {{bounds->lo, before, false},
+                             {bounds->full_lo, syms_.min(bounds->full_hi, bounds->hi), true},
+                             {after, bounds->hi, false}};
   // Few unmasked tiles are not worth a body of their own.
   const auto full = sampled(syms_, syms_.sub(bounds->full_hi, bounds->full_lo));
   const auto visited = sampled(syms_, syms_.sub(bounds->hi, bounds->lo));
@@ -92,6 +94,7 @@ bool Placer::masked_loop(const itgraph::Block& b, const itgraph::TensorMap& map,
 
   const Assumptions outer = known_;
   for (const Part& p : parts) {
+    known_.insert(bounds->everywhere.begin(), bounds->everywhere.end());
     if (p.full) known_.insert(all.begin(), all.end());
     const int64_t n = inner ? around.tile : extent(index);
     const Expr counter = syms_.fresh(syms_.symbol_name(index), {0, std::max<int64_t>(n - 1, 0)});

@@ -58,7 +58,7 @@ std::optional<Placer::Operand> Placer::packed(const tile::Load& l, const std::ve
   for (const tile::Index& i : l.at) key += syms_.print(syms_.substitute(i.affine, roles)) + ";";
   const DType dtype = it_.value(l.buffer).dtype;
   // Tiles start at panels.
-  int64_t width = panel_width(extent(columns), dtype, rows);
+  int64_t width = options_.panels ? panel_width(extent(columns), dtype, rows) : 0;
   while (tile > 0 && width > 1 && tile % width != 0 && width % 2 == 0) width /= 2;
   key += fmt::format("{}", width);
   auto found = packed_.find(key);
@@ -81,7 +81,8 @@ std::optional<Placer::Operand> Placer::packed(const tile::Load& l, const std::ve
 }
 
 tile::Kernel Placer::pack_kernel(const tile::Load& l, const std::vector<Expr>& axes, BufferId buffer, bool once) {
-  const int64_t width = out_.buffer(buffer).panel;
+  const int64_t panel = out_.buffer(buffer).panel;
+  const int64_t width = panel > 0 ? panel : std::min<int64_t>(extent(axes.back()), 64);
   std::unordered_map<Expr, Expr> by;
   std::vector<tile::For> loops;
   auto loop = [&](Expr s, int64_t step) {
@@ -101,7 +102,17 @@ tile::Kernel Placer::pack_kernel(const tile::Load& l, const std::vector<Expr>& a
   by[columns] = syms_.add(first, nest.axis(syms_.symbol_name(columns), size, width));
   std::vector<Expr> source;
   for (const tile::Index& i : l.at) source.push_back(syms_.substitute(i.affine, by));
-  const NodeId value = nest.load(memory(l.buffer), source, compute_type(it_.value(l.buffer).dtype));
+  const DType dtype = compute_type(it_.value(l.buffer).dtype);
+  // The last part of a split index ends before its tile does.
+  NodeId guard;
+  for (size_t a = 0; a < source.size(); ++a) {
+    const Expr end = it_.value(l.buffer).shape[a];
+    if (syms_.less(l.at[a].affine, end) == sym::Proof::yes) continue;
+    const NodeId inside = nest.apply(Fn::lt, {nest.index(source[a]), nest.index(end)});
+    guard = guard.valid() ? nest.apply(Fn::logical_and, {guard, inside}) : inside;
+  }
+  const NodeId value =
+      guard.valid() ? nest.load_if(guard, memory(l.buffer), source, dtype) : nest.load(memory(l.buffer), source, dtype);
   nest.store(buffer, substituted(syms_, axes, by), value);
   std::vector<Statement> body = {{nest.take()}};
   for (size_t i = loops.size(); i-- > 0;) {
@@ -150,8 +161,8 @@ bool Placer::emit_product(const Compute& c, const Orientation& o, Operand result
   const bool dot = b_columns && b_depth && !direct && *b_depth == static_cast<int>(b.at.size()) - 1 && a_unit &&
                    *a_unit == static_cast<int>(a.at.size()) - 1 && out_.buffer(b.buffer).panel == 0 && !constant &&
                    all_rows <= kDotRows;
-  if (!dot && (!direct || (in_memory && (constant || reused) && !made_.count(o.b->buffer)))) {
-    if (!in_memory || made_.count(o.b->buffer)) return false;
+  if (!dot && (!direct || (in_memory && (constant || reused) && options_.pack && !made_.count(o.b->buffer)))) {
+    if (!options_.pack || !in_memory || made_.count(o.b->buffer)) return false;
     std::vector<Expr> batch;
     for (Expr s : index_symbols(*o.b))
       if (s != o.depth && s != o.columns) batch.push_back(s);

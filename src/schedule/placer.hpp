@@ -44,8 +44,8 @@ struct Scratch {
 
 class Placer {
  public:
-  Placer(const itgraph::Program& it, const Machine& machine)
-      : it_(it), machine_(machine), syms_(*it.syms), visible_(visible_values(it)) {
+  Placer(const itgraph::Program& it, const Machine& machine, const PlaceOptions& options)
+      : it_(it), machine_(machine), options_(options), syms_(*it.syms), visible_(visible_values(it)) {
     out_.name = it.name;
     out_.syms = it.syms;
   }
@@ -163,6 +163,7 @@ class Placer {
   std::map<std::pair<const Compute*, int>, BufferId> scratch_of_;
   const itgraph::Program& it_;
   const Machine& machine_;
+  const PlaceOptions options_;
   sym::Pool& syms_;
   std::set<ItValue> visible_;
   tile::Program out_;

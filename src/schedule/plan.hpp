@@ -20,6 +20,7 @@ struct Unit {
   bool heavy = false;            // a contraction: two loads multiplied, or the factor of a scaled sum
   bool visible = false;          // an output of the program
   bool constant = false;         // depends on constants only: computed when the program is loaded
+  bool apart = false;            // never in one kernel with what it reads: it merges parts that run in parallel
   double work = 0;               // arithmetic operations
 
   bool is_library() const { return std::holds_alternative<itgraph::Library>(what); }

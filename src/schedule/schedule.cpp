@@ -1,6 +1,7 @@
 #include "schedule/schedule.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <list>
 #include <set>
 
@@ -9,6 +10,7 @@
 #include "schedule/masks.hpp"
 #include "schedule/place.hpp"
 #include "schedule/plan.hpp"
+#include "schedule/split.hpp"
 
 namespace cleave::schedule {
 
@@ -58,7 +60,7 @@ Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Option
   c.it = std::move(it);
   if (Diagnostics bad = itgraph::verify(c.it); !bad.empty())
     CHECK(false, "{}\n{}", render(bad, nullptr), itgraph::print(c.it));
-  TRY_ASSIGN(c.program, place(c.it, options.machine));
+  TRY_ASSIGN(c.program, place(c.it, options.machine, {options.pack, options.panels}));
   if (Diagnostics bad = tile::verify(c.program); !bad.empty())
     CHECK(false, "{}\n{}", render(bad, nullptr), tile::print(c.program));
   for (const cost::KernelEstimate& e : cost::estimate(c.program, options.machine, options.threads)) {
@@ -66,6 +68,7 @@ Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Option
     c.kernels.push_back({e.name, e.flops, e.memory_bytes, e.seconds});
     c.seconds += e.seconds;
   }
+  c.tiling = tiling;
   c.summary = fmt::format("{}: {} kernels, rows {}, columns {}, reduce {}, depth {}", cut, c.kernels.size(),
                           tiling.rows, tiling.columns, tiling.reduce, tiling.depth);
   return c;
@@ -127,12 +130,14 @@ std::vector<Tiling> tilings(const Options& options, std::optional<int64_t> maske
 
 // The best predicted tiling of one cut, and the next ones; programs that come out the same are kept once.
 Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>& groups, const Options& options,
-                                      std::string_view cut) {
+                                      std::string_view cut, std::span<const Tiling> only = {}) {
   std::vector<Candidate> out;
   std::set<std::string> known;
   Diagnostics errors;
   const auto seen = visible(plan, groups);
-  for (const Tiling& t : tilings(options, masked_length(plan, groups))) {
+  const std::vector<Tiling> all =
+      only.empty() ? tilings(options, masked_length(plan, groups)) : std::vector<Tiling>(only.begin(), only.end());
+  for (const Tiling& t : all) {
     auto it = nested(plan, groups, seen, t);
     if (!it) {
       errors = it.errors();
@@ -151,6 +156,69 @@ Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>
   return out;
 }
 
+// A name for people: what a symbol was called before it was made unique.
+std::string stem(const sym::Pool& syms, Expr s) {
+  const std::string& name = syms.symbol_name(s);
+  return name.substr(0, name.rfind('_'));
+}
+
+// How many parallel tasks the kernel of a group has with these tiles.
+int64_t tasks_of(const Plan& plan, const Group& group, const Tiling& tiling, const std::set<itgraph::ValueId>& seen) {
+  const auto kernel = build_kernel(plan, group, tiling, seen);
+  const auto* b = kernel ? std::get_if<itgraph::Block>(&kernel->what) : nullptr;
+  int64_t tasks = 1;
+  if (b)
+    for (const itgraph::Loop& l : b->loops) tasks *= (extent_of(plan, l.index) + l.step - 1) / l.step;
+  return tasks;
+}
+
+// The heaviest kernel of a fused cut with its longest reduction in parts. Lengths follow from the machine alone, so
+// that what is computed does not depend on the number of threads.
+std::vector<Candidate> in_parts(const Plan& plan, const std::vector<Group>& groups, std::span<const Tiling> tiles,
+                                const Options& options) {
+  std::vector<Candidate> out;
+  const auto seen = visible(plan, groups);
+  constexpr int64_t kLongEnough = 512;
+  const Group* heaviest = nullptr;
+  double most = 0;
+  for (const Group& g : groups) {
+    double work = 0;
+    for (size_t u : g.units) work += plan.units[u].work;
+    if (work > most) most = work, heaviest = &g;
+  }
+  if (!heaviest) return out;
+  Expr index;
+  for (Expr s : splittable(plan, *heaviest))
+    if (!index.valid() ||
+        (options.part == 0 && extent_of(plan, index) < kLongEnough && extent_of(plan, s) > extent_of(plan, index)))
+      index = s;
+  if (!index.valid()) return out;
+  const int64_t n = extent_of(plan, index), cores = std::max(options.machine.cores, 1);
+  constexpr int64_t kTile = 64, kLeast = 4 * kTile;
+  std::vector<int64_t> lengths;
+  if (options.part > 0) {
+    lengths = {options.part};
+  } else {
+    const int64_t tasks = tasks_of(plan, *heaviest, tiles[0], seen);
+    if (!options.split || cores < 2 || tasks >= 4 * cores) return out;
+    for (int64_t share : {1, 2, 4}) {
+      const int64_t parts = std::max<int64_t>(2, share * cores / tasks);
+      const int64_t length = std::max(kLeast, (n + parts * kTile - 1) / (parts * kTile) * kTile);
+      if (length < n && std::find(lengths.begin(), lengths.end(), length) == lengths.end()) lengths.push_back(length);
+    }
+  }
+  for (int64_t length : lengths) {
+    const auto parts = split(plan, *heaviest, index, length);
+    if (!parts) continue;
+    const int64_t count = (n + length - 1) / length;
+    auto ranking = ranked(*parts, group_units(*parts, true), options,
+                          fmt::format("fused, {} in {} parts of {}", stem(*plan.it.syms, index), count, length), tiles);
+    if (!ranking) continue;
+    for (Candidate& c : *ranking) out.push_back(std::move(c));
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<Candidate> unfused(const graph::Graph& graph, const Options& options) {
@@ -162,17 +230,36 @@ Result<Candidate> unfused(const graph::Graph& graph, const Options& options) {
 
 Result<std::vector<Candidate>> candidates(const graph::Graph& graph, const Options& options) {
   TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph)));
-  TRY_ASSIGN(auto fused, ranked(plan, group_units(plan, true), options, "fused"));
   TRY_ASSIGN(auto apart, ranked(plan, group_units(plan, false), options, "unfused"));
+  std::vector<Candidate> fused;
+  if (options.fuse) {
+    const std::vector<Group> groups = group_units(plan, true);
+    TRY_ASSIGN(fused, ranked(plan, groups, options, "fused"));
+    // Parts are tiled like the best of what is whole.
+    constexpr size_t kTilings = 4;
+    std::vector<Tiling> tiles;
+    for (size_t i = 0; i < std::min(fused.size(), kTilings); ++i) tiles.push_back(fused[i].tiling);
+    std::vector<Candidate> parts = in_parts(plan, groups, tiles, options);
+    // Asked for, they come first.
+    auto faster = [&](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; };
+    std::stable_sort(parts.begin(), parts.end(), faster);
+    const size_t whole = fused.size();
+    for (Candidate& c : parts) fused.push_back(std::move(c));
+    if (options.part > 0)
+      std::rotate(fused.begin(), fused.begin() + static_cast<std::ptrdiff_t>(whole), fused.end());
+    else
+      std::stable_sort(fused.begin(), fused.end(), faster);
+  }
   std::vector<Candidate> out;
-  const size_t keep = std::max<size_t>(options.keep, 2);
+  const size_t keep = options.every ? fused.size() + apart.size() + 1 : std::max<size_t>(options.keep, 2);
   // Predictions are not that far off: what is several times slower than the best is not worth measuring.
-  constexpr double kHopeless = 4;
-  const double best = std::min(fused.front().seconds, apart.front().seconds);
+  const double hopeless = options.every ? std::numeric_limits<double>::infinity() : 4;
+  double best = apart.front().seconds;
+  for (const Candidate& c : fused) best = std::min(best, c.seconds);
   for (size_t i = 0; i < fused.size() && i + 1 < keep; ++i)
-    if (fused[i].seconds < kHopeless * best) out.push_back(std::move(fused[i]));
+    if (fused[i].seconds < hopeless * best || options.part > 0) out.push_back(std::move(fused[i]));
   for (Candidate& c : apart)
-    if (out.size() < keep && (out.empty() || c.seconds < kHopeless * best)) out.push_back(std::move(c));
+    if (out.size() < keep && (out.empty() || c.seconds < hopeless * best)) out.push_back(std::move(c));
   std::stable_sort(out.begin(), out.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   for (Candidate& c : out) detach(c);

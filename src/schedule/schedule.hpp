@@ -11,11 +11,27 @@
 
 namespace cleave::schedule {
 
+// Tile sizes; a size that does not apply to a group is ignored.
+struct Tiling {
+  int64_t rows = 64;      // of a product's result, per task
+  int64_t columns = 256;  // of a product's result, per task
+  int64_t reduce = 128;   // step of a loop over an index that values inside the kernel carry
+  int64_t depth = 256;    // step of a loop over an index that only tensors in memory carry
+  bool operator==(const Tiling&) const = default;
+};
+
 struct Options {
   Machine machine;
   int threads = 1;
-  size_t keep = 8;   // candidates returned
-  int64_t tile = 0;  // not 0: try this size for every index and the default ones (small tiles bring out edges)
+  size_t keep = 8;     // candidates returned
+  int64_t tile = 0;    // not 0: try this size for every index and the default ones (small tiles bring out edges)
+  int64_t part = 0;    // not 0: split every reduction that can be, in parts of this length, beside the usual candidates
+  bool every = false;  // all legal candidates, however slow they are predicted to be
+  // What may be left out, to see what it brings.
+  bool fuse = true;    // contractions in one kernel with what they read or feed
+  bool split = true;   // reductions in parts that run in parallel
+  bool pack = true;    // operands of products packed by kernels of their own
+  bool panels = true;  // .. into the panels that register tiles read
 };
 
 struct KernelEstimate {
@@ -31,6 +47,7 @@ struct Candidate {
   tile::Program program;
   std::vector<KernelEstimate> kernels;
   double seconds = 0;  // predicted, once-kernels excluded
+  Tiling tiling;
 };
 
 // One good kernel per contraction and one per maximal elementwise-plus-reduction chain: the yardstick of every result.

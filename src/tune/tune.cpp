@@ -12,6 +12,7 @@ const char* name(Stop stop) {
     case Stop::no_gain: return "no_gain";
     case Stop::interrupted: return "interrupted";
     case Stop::deterministic: return "deterministic";
+    case Stop::remembered: return "remembered";
   }
   return "";
 }
@@ -59,7 +60,7 @@ class Tuner {
     }
     if (options_.deterministic)
       choose_by_model(unfused, proposals);
-    else
+    else if (!options_.remembered || !recall(unfused, proposals))
       search(unfused, proposals);
     return std::move(out_);
   }
@@ -313,6 +314,52 @@ class Tuner {
     out_.runnable = unfused_;
     out_.candidate = unfused;
     out_.verdict = *out_.unfused.verdict;
+  }
+
+  // What an earlier run found: verified, and measured again if that was elsewhere. False: it does not hold here.
+  bool recall(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
+    const Remembered& r = *options_.remembered;
+    keep_unfused(unfused);
+    if (r.proposal < 0) {
+      if (!r.current) return false;
+      out_.seconds = out_.unfused_seconds = r.unfused_seconds;
+    } else {
+      const auto at = static_cast<size_t>(r.proposal);
+      Trial& trial = out_.trials[at];
+      const std::shared_ptr<Runnable> runnable = verified(proposals[at].candidate, trial);
+      if (!runnable) {
+        out_.notes.push_back("what the tuning database holds is not right here: " + trial.why);
+        return false;
+      }
+      out_.seconds = r.seconds;
+      out_.unfused_seconds = r.unfused_seconds;
+      out_.speedup = r.speedup;
+      out_.speedup_interval = r.interval;
+      if (!r.current) {
+        trial.comparison = compare(*runnable, options_.final_pairs);
+        trial.state = Trial::State::timed;
+        if (trial.comparison->interval.low <= 1) {
+          trial.state = Trial::State::waiting;
+          trial.comparison.reset();
+          out_.speedup = 1;
+          out_.speedup_interval = {1, 1};
+          return false;
+        }
+        out_.seconds = trial.comparison->seconds_a;
+        out_.unfused_seconds = trial.comparison->seconds_b;
+        out_.speedup = trial.comparison->ratio;
+        out_.speedup_interval = trial.comparison->interval;
+        out_.peak_gflops = trial.comparison->peak_gflops;
+      }
+      trial.seconds = out_.seconds;
+      out_.chosen = r.proposal;
+      out_.runnable = runnable;
+      out_.candidate = proposals[at].candidate;
+      out_.verdict = *trial.verdict;
+    }
+    out_.stop = Stop::remembered;
+    out_.kernel_seconds = out_.runnable->kernel_seconds(call(unfused_results_));
+    return true;
   }
 
   void choose_by_model(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {

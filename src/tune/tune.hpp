@@ -31,7 +31,7 @@ struct Proposal {
   schedule::Candidate candidate;
 };
 
-enum class Stop { exhausted, budget, no_gain, interrupted, deterministic };
+enum class Stop { exhausted, budget, no_gain, interrupted, deterministic, remembered };
 const char* name(Stop stop);
 
 struct Trial {
@@ -54,11 +54,20 @@ struct Progress {
   bool new_best = false;
 };
 
+// What an earlier run found for this problem.
+struct Remembered {
+  int proposal = -1;    // -1: the unfused schedule won
+  bool current = true;  // in this environment; else it is measured again before it is used
+  double seconds = 0, unfused_seconds = 0, speedup = 1;
+  runtime::Interval interval{1, 1};
+};
+
 struct Options {
   int threads = 1;
   uint64_t seed = 1;
   Budget budget;
   bool deterministic = false;  // the model's choice, verified but not timed
+  std::optional<Remembered> remembered;
   size_t round = 8;
   int pairs = 5, final_pairs = 21;
   Tolerance tolerance;

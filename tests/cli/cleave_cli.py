@@ -45,7 +45,8 @@ class CliTest(unittest.TestCase):
         return str(path)
 
     def cleave(self, *arguments, stdin=None, timeout=120, environment=None):
-        env = dict(os.environ, CLEAVE_CACHE_DIR=self.cache, NO_COLOR="1")
+        # What a test tunes is remembered in the test alone.
+        env = dict(os.environ, CLEAVE_CACHE_DIR=self.cache, CLEAVE_DB=str(self.folder / "tunings.db"), NO_COLOR="1")
         env.update(environment or {})
         return subprocess.run([CLEAVE, *map(str, arguments)], input=stdin, capture_output=True, text=True,
                               timeout=timeout, cwd=self.folder, env=env)

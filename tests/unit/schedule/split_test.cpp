@@ -1,0 +1,131 @@
+// Reductions in parts: equal to the graph for every length of a part, and what may not be split is not.
+#include <gtest/gtest.h>
+
+#include "schedule/plan.hpp"
+#include "schedule/split.hpp"
+#include "support.hpp"
+
+namespace cleave::schedule {
+namespace {
+
+using namespace test;
+
+// Decode: a few queries of each of two heads over l keys.
+std::string decode(int64_t l, const std::string& mask = "T = S") {
+  return fmt::format(R"(
+graph decode {{
+  input Q: f32[2, 3, 8]
+  input K: f32[2, {0}, 8]
+  input V: f32[2, {0}, 16]
+  j = iota(shape=[1, {0}], axis=1, dtype=i64)
+  i = iota(shape=[3, 1], axis=0, dtype=i64)
+  S = mul(contract("b s d, b l d -> b s l", Q, K), 0.35)
+  {1}
+  m, u, v = scaled_reduce("b s l -> b s | -> b s | b l e -> b s e", T, V)
+  output O = quot0(v, unsqueeze(u, axes=[2]))
+  output lse = add(m, log(u))
+}})",
+                     l, mask);
+}
+
+TEST(Split, PartsOfAnyLengthMergeToTheSame) {
+  const char* masks[] = {"T = S", "T = where(le(j, mul(i, 40)), S, -inf)",
+                         "T = where(logical_and(ge(j, 25), lt(j, 50)), S, -inf)"};
+  for (const char* mask : masks)
+    for (const int64_t l : {67, 64, 1})
+      // 1, 2, 3, 7, 8 parts of 67 keys, parts of one key, and a part longer than all of them
+      for (const int64_t part : {67, 34, 23, 10, 9, 1, 100, 32}) {
+        Options options = test_options();
+        options.part = part;
+        options.keep = 3;
+        options.tile = part % 2 == 0 ? 16 : 0;
+        const graph::Graph g = parsed(decode(l, mask));
+        EXPECT_EQ(judged(g, static_cast<uint64_t>(part), testing::Magnitude::unit, options), "")
+            << mask << " " << l << " " << part;
+        const auto all = candidates(g, options);
+        ASSERT_TRUE(all.ok());
+        const std::string parts = fmt::format("in {} parts of {}", (l + part - 1) / part, part);
+        EXPECT_TRUE(std::any_of(all->begin(), all->end(), [&](const Candidate& c) {
+          return c.summary.find(parts) != std::string::npos;
+        })) << parts;
+      }
+}
+
+TEST(Split, SumsAndMaximaAndProductsAreSplit) {
+  for (const char* text : {R"(
+graph g {
+  input X: f32[5, 100]
+  output Y = sum(square(X), axes=[1])
+})",
+                           R"(
+graph g {
+  input X: f32[5, 100]
+  output Y = amax(mul(X, -2.0), axes=[1])
+})",
+                           R"(
+graph g {
+  input A: f32[3, 100]
+  input B: f32[100, 7]
+  output Y = mul(contract("m k, k n -> m n", A, B), 2.0)
+})"})
+    for (const int64_t part : {100, 50, 33, 7, 1}) {
+      Options options = test_options();
+      options.part = part;
+      EXPECT_EQ(judged(parsed(text), 1, testing::Magnitude::unit, options), "") << text << part;
+      EXPECT_EQ(judged(parsed(text), 2, testing::Magnitude::special, options), "") << text << part;
+    }
+}
+
+TEST(Split, RandomGraphsInPartsKeepTheirMeaning) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    testing::Choices choices(seed);
+    testing::RandomGraphOptions random;
+    random.max_elements = 512;
+    const graph::Graph g = graph::expand(testing::random_graph(choices, random));
+    Options options = test_options();
+    options.keep = 3;
+    options.part = 1 + static_cast<int64_t>(seed % 7);
+    options.tile = 1 + static_cast<int64_t>(seed / 2 % 5);
+    ASSERT_EQ(judged(g, seed, static_cast<testing::Magnitude>(seed % 4), options), "") << "seed " << seed;
+  }
+}
+
+TEST(Split, ReductionsThatWaitForEachOtherAreNotSplit) {
+  // The sum of squares needs the mean over the same index.
+  const auto plan = make_plan(simplify_reductions(parsed(R"(
+graph g {
+  input X: f32[5, 100]
+  m = mean(X, axes=[1], keepdims=true)
+  output Y = sum(square(sub(X, m)), axes=[1])
+})")));
+  ASSERT_TRUE(plan.ok());
+  for (const Group& g : group_units(*plan, true))
+    if (g.units.size() > 1) EXPECT_TRUE(splittable(*plan, g).empty());
+}
+
+TEST(Split, FewTasksAreSplitByThemselves) {
+  Options options = test_options();
+  options.machine = host_machine();
+  options.machine.cores = 2;
+  options.threads = 2;
+  options.keep = 50;
+  const auto best = [&](const std::string& text) { return candidates(parsed(text), options)->front().summary; };
+  const char* mla = R"(
+graph mla_decode {
+  input Q: f32[1, 16, 128]
+  input KV: f32[1, 4096, 128]
+  S = contract("b h c, b l c -> b h l", Q, KV)
+  m, u, v = scaled_reduce("b h l -> b h | -> b h | b l c -> b h c", S, KV)
+  output O = div(v, unsqueeze(u, axes=[2]))
+})";
+  EXPECT_NE(best(mla).find("parts of"), std::string::npos) << best(mla);
+  options.machine.cores = 132;
+  options.threads = 132;
+  EXPECT_NE(best(mla).find("parts of"), std::string::npos) << best(mla);
+  // One core gains nothing.
+  options.machine.cores = options.threads = 1;
+  EXPECT_EQ(best(mla).find("parts of"), std::string::npos) << best(mla);
+}
+
+}  // namespace
+}  // namespace cleave::schedule
