@@ -199,7 +199,7 @@ const OperatorRow kRows[] = {
     {"com.microsoft", "FastGelu", 1, 2, import_contrib_gelu},
     {"com.microsoft", "FusedMatMul", 2, 2, import_fused_matmul, "alpha transA transB transBatchA transBatchB"},
     {"com.microsoft", "Gelu", 1, 1, import_contrib_gelu},
-    {"com.microsoft", "GroupQueryAttention", 7, 16, import_group_query_attention,
+    {"com.microsoft", "GroupQueryAttention", 1, 16, import_group_query_attention,
      "do_rotary kv_num_heads local_window_size num_heads rotary_interleaved scale smooth_softmax softcap"},
     {"com.microsoft", "QuickGelu", 1, 1, import_contrib_gelu, "alpha"},
     {"com.microsoft", "SkipLayerNormalization", 3, 5, import_skip_norm, "epsilon"},
