@@ -217,8 +217,10 @@ class Importer {
       const auto& d = type.shape().dim(i);
       std::optional<int64_t> extent;
       if (d.has_dim_value() && d.dim_value() >= 0) extent = d.dim_value();
-      const std::string symbol =
-          as_identifier(d.dim_param().empty() ? fmt::format("{}_{}", input.name(), i) : d.dim_param());
+      // "?" and its like are no names.
+      const bool named = std::any_of(d.dim_param().begin(), d.dim_param().end(),
+                                     [](char c) { return std::isalnum(static_cast<unsigned char>(c)); });
+      const std::string symbol = as_identifier(named ? d.dim_param() : fmt::format("{}_{}", input.name(), i));
       if (!extent) {
         const auto known = options_.known.find(input.name());
         if (known != options_.known.end() && static_cast<size_t>(i) < known->second.shape.size())

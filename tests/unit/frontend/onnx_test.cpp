@@ -52,6 +52,12 @@ TEST(Onnx, ImportsAMatrixProductWithABias) {
   EXPECT_TRUE(graph::verify(*r).empty());
 }
 
+TEST(Onnx, AxesWithoutANameAreCalledAfterTheirInput) {
+  OnnxModel m;
+  m.input("x", {"?", "?", "batch"}).node("Relu", {"x"}, {"y"}).output("y");
+  EXPECT_EQ(output_type(m.import()), "f32[x_0, x_1, batch]");
+}
+
 TEST(Onnx, TransposedOperandsOfGemmNeedNoTranspose) {
   OnnxModel m;
   m.input("a", {"3", "2"}).input("b", {"5", "3"});
