@@ -117,6 +117,8 @@ struct Argument {
 // ---- graphs ---------------------------------------------------------------------------------------------------------
 
 struct LoadOptions {
+  // Of ONNX models: the lowest and the highest extent of a symbolic dimension.
+  std::map<std::string, std::pair<int64_t, int64_t>> ranges;
   // Of ONNX models: inputs with contents that are known now, as dense tensors (they stay inputs, but the graph may be
   // made for these contents: the extents a Reshape reads, for example).
   std::map<std::string, Tensor> known;

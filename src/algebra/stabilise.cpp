@@ -162,12 +162,13 @@ class Stabiliser {
         return form_.map(n.op, {a, s});
       }
       case Op::where: {
-        // where(c, x + y, -inf) = where(c, x, -inf) + y
+        // where(c, x + y, -inf) = where(c, x, -inf) + y; a whole row that is left out must not add an infinite y.
         if (!form_.is_literal(n.args[2], -kInfinity)) return t;
         Linear free;
         const TermId a = split(n.args[1], bound, free, c);
         if (free.empty() || !a.valid()) return t;
-        add_to(rest, free);
+        const bool row = disjoint(form_.free(n.args[0]), bound);
+        for (const auto& [f, k] : free) add_to(rest, {{row ? form_.map(Op::where, {n.args[0], f, lit(0, f)}) : f, k}});
         return form_.map(Op::where, {n.args[0], a, n.args[2]});
       }
       default: return t;
@@ -337,6 +338,9 @@ class Stabiliser {
     const TermId x = term(p.e, p.num);
     out.e = {{form_.map(Op::where, {condition, x, lit(-kInfinity, x)}), 1}};
     out.plain = {};
+    // A row that is left out as a whole may be one whose denominator is 0: it must not become 0 / 0.
+    if (p.den.valid() && without(form_.at(condition).free, form_.at(p.den).free).empty())
+      out.den = form_.map(Op::where, {condition, p.den, lit(1, p.den)});
     return out;
   }
 

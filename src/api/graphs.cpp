@@ -56,6 +56,7 @@ OnnxOptions onnx_options(const LoadOptions& options) {
   OnnxOptions out;
   for (const auto& [name, tensor] : options.known)
     out.known[name] = {internal(tensor.type), tensor.shape, dense_bytes(tensor)};
+  out.ranges = options.ranges;
   out.fold_known = options.fold_known;
   return out;
 }

@@ -104,7 +104,7 @@ Diagnostics set_problem(Loaded& out, const graph::Graph& data_graph, const graph
 
 Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unfused) {
   Loaded out;
-  TRY_ASSIGN(Input in, read_input(request.path, source));
+  TRY_ASSIGN(Input in, read_input(request.path, source, onnx_options(request.options)));
   out.name = in.name();
   switch (in.format) {
     case Format::artefact: {

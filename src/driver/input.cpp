@@ -99,6 +99,12 @@ graph::LoadConstant constant_loader(const std::string& folder) {
   };
 }
 
+OnnxOptions onnx_options(const Options& options) {
+  OnnxOptions out;
+  for (const auto& [name, dim] : options.dims) out.ranges[name] = {dim.lo, dim.hi};
+  return out;
+}
+
 Result<Input> read_input(const std::string& path, SourceText& source, const OnnxOptions& onnx) {
   Input in;
   in.path = path;

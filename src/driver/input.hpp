@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/diagnostic.hpp"
+#include "driver/options.hpp"
 #include "frontend/onnx.hpp"
 #include "graph/graph.hpp"
 #include "itgraph/itgraph.hpp"
@@ -26,6 +27,9 @@ struct Input {
   std::optional<vec::Module> vec;
   std::string name() const;  // "attention" of examples/attention.graph; the program's own name for standard input
 };
+
+// What the import of an ONNX model is told of the dimensions that were given.
+OnnxOptions onnx_options(const Options& options);
 
 // `source` receives the text, also when it is wrong (errors point into it).
 Result<Input> read_input(const std::string& path, SourceText& source, const OnnxOptions& onnx = {});

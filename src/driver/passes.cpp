@@ -17,7 +17,7 @@ namespace cleave::driver {
 namespace fs = std::filesystem;
 
 Diagnostics import_input(Compilation& c) {
-  auto in = read_input(c.path, c.source);
+  auto in = read_input(c.path, c.source, onnx_options(c.options));
   if (!in) return in.errors();
   c.input = std::move(*in);
   if (!c.input.graph)

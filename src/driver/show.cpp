@@ -106,7 +106,7 @@ Result<std::string> stage_text(const ShowRequest& r, SourceText& source) {
     }
     if (!known) return diagnose(Code::bad_option, "--stage " + r.stage, "is none of " + names);
   }
-  TRY_ASSIGN(Input in, read_input(r.path, source));
+  TRY_ASSIGN(Input in, read_input(r.path, source, onnx_options(r.options)));
   switch (in.format) {
     case Format::graph:
     case Format::onnx: return show_graph(r, std::move(in), source);

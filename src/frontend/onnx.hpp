@@ -14,6 +14,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/diagnostic.hpp"
@@ -31,6 +32,8 @@ struct OnnxKnown {
 struct OnnxOptions {
   // Values for symbolic dimensions, by name; the others stay symbolic.
   std::map<std::string, int64_t> dims;
+  // Lowest and highest extents of symbolic dimensions that stay symbolic.
+  std::map<std::string, std::pair<int64_t, int64_t>> ranges;
   // Inputs that stay inputs, but whose integers (and single numbers) may be computed with where an operator needs them
   // at import: the extents of a Reshape, the axes of a reduction. The graph is then right for these contents only.
   std::map<std::string, OnnxKnown> known;

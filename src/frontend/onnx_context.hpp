@@ -80,6 +80,8 @@ class NodeContext {
   std::vector<OnnxValue*> operands_;
 };
 
+constexpr int64_t kOldestOpset = 7;  // broadcasting as it is today
+
 using Handler = Result<std::vector<OnnxValue>> (*)(NodeContext&);
 
 // One operator of ONNX: `fn` is set for those that are one scalar function.
@@ -93,6 +95,7 @@ struct OperatorRow {
   std::optional<Fn> fn = std::nullopt;
 
   bool has_attribute(std::string_view attribute) const;
+  int64_t since() const;  // the oldest opset whose meaning of the operator this is
 };
 const OperatorRow* find_operator(std::string_view domain, std::string_view name);
 std::span<const OperatorRow> operator_rows();

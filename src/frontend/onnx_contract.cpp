@@ -1,8 +1,8 @@
-// Contractions, and attention in the forms that ONNX has for it.
+// Contractions.
 #include <algorithm>
 #include <cmath>
 
-#include "frontend/onnx_handlers.hpp"
+#include "frontend/onnx_maker.hpp"
 #include "graph/spec.hpp"
 
 namespace cleave::onnx_import {
@@ -104,11 +104,6 @@ Result<IndexNames> parse_term(NodeContext& c, std::string_view term, size_t extr
       return c.error("its equation has a character that is no index");
     }
   }
-  IndexNames sorted = names;
-  std::sort(sorted.begin(), sorted.end());
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) {
-    return c.error("a repeated index within one term (a diagonal) is not supported");
-  }
   return names;
 }
 
@@ -177,13 +172,41 @@ bool contains(const IndexNames& names, const std::string& name) {
 
 }  // namespace
 
+namespace {
+
+// An index that one operand names twice: the diagonal, as a masked sum over the later axis.
+ValueId diagonals(Maker& m, ValueId v, IndexNames& names) {
+  for (size_t i = 0; i < names.size() && m.ok(); ++i) {
+    for (size_t j = i + 1; j < names.size() && m.ok();) {
+      if (names[i] != names[j]) {
+        ++j;
+        continue;
+      }
+      const Shape shape = m.shape(v);
+      if (m.context().syms().equal(shape[i], shape[j]) != sym::Proof::yes)
+        m.fail(fmt::format("the index `{}` has two extents", names[i]));
+      const ValueId same = m.fn(Fn::eq, {m.iota(shape, static_cast<int64_t>(i), DType::i64),
+                                         m.iota(shape, static_cast<int64_t>(j), DType::i64)});
+      v = m.sum(m.where(same, v, m.like(0, v)), {static_cast<int64_t>(j)});
+      names.erase(names.begin() + static_cast<std::ptrdiff_t>(j));
+    }
+  }
+  return v;
+}
+
+}  // namespace
+
 // Operands are contracted from left to right; an index is summed as soon as nothing later needs it.
 Result<Values> import_einsum(NodeContext& c) {
-  TRY_ASSIGN(const Equation equation, parse_equation(c));
-  TRY_ASSIGN(ValueId value, c.id(0));
+  TRY_ASSIGN(Equation equation, parse_equation(c));
+  Maker m(c);
+  std::vector<ValueId> operands;
+  for (size_t i = 0; i < equation.operands.size(); ++i) operands.push_back(diagonals(m, m.in(i), equation.operands[i]));
+  if (!m.ok()) return m.done({});
+  ValueId value = operands[0];
   IndexNames names = equation.operands[0];
   for (size_t i = 1; i < equation.operands.size(); ++i) {
-    TRY_ASSIGN(const ValueId next, c.id(i));
+    const ValueId next = operands[i];
     IndexNames kept;
     if (i + 1 == equation.operands.size()) {
       kept = equation.result;
@@ -220,139 +243,6 @@ Result<Values> import_einsum(NodeContext& c) {
     TRY_ASSIGN(value, c.add(Op::transpose, {value}, {{"perm", perm}}));
   }
   return c.one(value);
-}
-
-namespace {
-
-// [batch, length, heads * width] -> [batch, heads, length, width]
-Result<ValueId> split_heads(NodeContext& c, ValueId x, int64_t heads) {
-  const Shape shape = c.builder().type(x).shape;
-  if (heads < 1 || c.syms().divides(heads, shape[2]) != sym::Proof::yes) {
-    return c.error(fmt::format("{} heads do not divide a width of {}", heads, shown(c.syms().print(shape[2]))));
-  }
-  const sym::Expr count = c.syms().constant(heads);
-  TRY_ASSIGN(const ValueId apart, c.reshape(x, {shape[0], shape[1], count, c.syms().floordiv(shape[2], count)}));
-  return c.add(Op::transpose, {apart}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
-}
-
-// [batch, heads, length, width] -> [batch, length, heads * width]
-Result<ValueId> join_heads(NodeContext& c, ValueId x) {
-  TRY_ASSIGN(const ValueId turned, c.add(Op::transpose, {x}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}));
-  const Shape shape = c.builder().type(turned).shape;
-  return c.reshape(turned, {shape[0], shape[1], c.syms().mul(shape[2], shape[3])});
-}
-
-Result<ValueId> slice(NodeContext& c, ValueId x, int64_t axis, sym::Expr start, sym::Expr stop, int64_t step = 1) {
-  return c.add(Op::slice, {x},
-               {{"axes", std::vector<int64_t>{axis}},
-                {"starts", Shape{start}},
-                {"stops", Shape{stop}},
-                {"steps", std::vector<int64_t>{step}}});
-}
-
-}  // namespace
-
-// Query, key and value as [batch, heads, length, width] or [batch, length, heads * width]; its causal mask is aligned
-// at the start of both sequences.
-Result<Values> import_attention(NodeContext& c) {
-  if (c.attribute_real("softcap", 0) != 0) return c.error("`softcap` is not supported");
-  if (c.has(6)) return c.error("lengths of keys are not supported");
-  if (c.wants(3)) return c.error("its scores as a result are not supported");
-  const bool past = c.has(4) || c.has(5);
-  if (past && (!c.has(4) || !c.has(5))) return c.error("past keys and past values come together");
-  if (past && c.attribute_int("is_causal", 0) != 0) return c.error("a causal mask over past keys is not supported");
-  const size_t rank = c.rank(0);
-  if ((rank != 3 && rank != 4) || c.rank(1) != rank || c.rank(2) != rank)
-    return c.error("query, key and value need three or four axes");
-  std::vector<ValueId> operands;
-  for (size_t i = 0; i < 3; ++i) {
-    TRY_ASSIGN(ValueId x, c.id(i));
-    if (rank == 3) {
-      TRY_ASSIGN(x, split_heads(c, x, c.attribute_int(i == 0 ? "q_num_heads" : "kv_num_heads", 0)));
-    }
-    if (i > 0 && past) {
-      TRY_ASSIGN(const ValueId before, c.id(i + 3));
-      TRY_ASSIGN(x, c.add(Op::concat, {before, x}, {{"axis", int64_t{2}}}));
-    }
-    operands.push_back(x);
-  }
-  const Values present{c.wrap(operands[1]), c.wrap(operands[2])};
-  if (c.has(3)) {
-    TRY_ASSIGN(const ValueId mask, c.id(3));
-    operands.push_back(mask);
-  }
-  // A row that the mask leaves without keys is zero.
-  graph::Attributes attributes{{"empty", std::string("zero")}};
-  if (c.attribute_int("is_causal", 0) != 0) attributes.set("causal", std::string("start"));
-  if (c.attribute("scale")) attributes.set("scale", c.attribute_real("scale", 1));
-  TRY_ASSIGN(const ValueId y, c.add(Op::sdpa, std::move(operands), std::move(attributes)));
-  ValueId result = y;
-  if (rank == 3) {
-    TRY_ASSIGN(result, join_heads(c, y));
-  }
-  return Values{c.wrap(result), present[0], present[1]};
-}
-
-// (x1, x2) -> (x1 cos - x2 sin, x1 sin + x2 cos), with x1 and x2 the halves or the alternate elements of the rotated
-// part.
-Result<Values> import_rotary_embedding(NodeContext& c) {
-  const size_t rank = c.rank(0);
-  if (rank != 3 && rank != 4) return c.error("its operand needs three or four axes");
-  TRY_ASSIGN(ValueId x, c.id(0));
-  if (rank == 3) {
-    TRY_ASSIGN(x, split_heads(c, x, c.attribute_int("num_heads", 0)));
-  }
-  const Shape shape = c.builder().type(x).shape;
-  const auto width = c.syms().as_constant(shape[3]);
-  if (!width) return c.error("a symbolic head width is not supported");
-  const int64_t given = c.attribute_int("rotary_embedding_dim", 0), rotated = given == 0 ? *width : given;
-  if (rotated < 2 || rotated % 2 != 0 || rotated > *width)
-    return c.error(fmt::format("{} of {} elements cannot be rotated", rotated, *width));
-  const auto constant = [&](int64_t v) { return c.syms().constant(v); };
-
-  // The angles: [batch, length, rotated / 2], picked from a table by position if there are positions.
-  ValueId angles[2];
-  for (size_t i = 0; i < 2; ++i) {
-    TRY_ASSIGN(angles[i], c.id(i + 1));
-    if (c.has(3)) {
-      TRY_ASSIGN(const ValueId positions, c.id(3));
-      TRY_ASSIGN(angles[i], c.add(Op::gather, {angles[i], positions}, {{"axis", int64_t{0}}}));
-    }
-    if (c.builder().type(angles[i]).shape.size() != 3) return c.error("its angles need three axes");
-    TRY_ASSIGN(angles[i], c.add(Op::unsqueeze, {angles[i]}, {{"axes", std::vector<int64_t>{1}}}));
-  }
-  const bool interleaved = c.attribute_int("interleaved", 0) != 0;
-  const sym::Expr end = constant(rotated);
-  ValueId first, second;
-  if (interleaved) {
-    TRY_ASSIGN(first, slice(c, x, 3, constant(0), end, 2));
-    TRY_ASSIGN(second, slice(c, x, 3, constant(1), end, 2));
-  } else {
-    TRY_ASSIGN(first, slice(c, x, 3, constant(0), constant(rotated / 2)));
-    TRY_ASSIGN(second, slice(c, x, 3, constant(rotated / 2), end));
-  }
-  const auto product = [&](ValueId a, ValueId b) { return c.add(graph::op_of(Fn::mul), {a, b}); };
-  TRY_ASSIGN(const ValueId cos_first, product(first, angles[0]));
-  TRY_ASSIGN(const ValueId sin_second, product(second, angles[1]));
-  TRY_ASSIGN(const ValueId sin_first, product(first, angles[1]));
-  TRY_ASSIGN(const ValueId cos_second, product(second, angles[0]));
-  TRY_ASSIGN(ValueId left, c.add(graph::op_of(Fn::sub), {cos_first, sin_second}));
-  TRY_ASSIGN(ValueId right, c.add(graph::op_of(Fn::add), {sin_first, cos_second}));
-  ValueId y;
-  if (interleaved) {
-    TRY_ASSIGN(left, c.add(Op::unsqueeze, {left}, {{"axes", std::vector<int64_t>{4}}}));
-    TRY_ASSIGN(right, c.add(Op::unsqueeze, {right}, {{"axes", std::vector<int64_t>{4}}}));
-    TRY_ASSIGN(const ValueId pairs, c.add(Op::concat, {left, right}, {{"axis", int64_t{4}}}));
-    TRY_ASSIGN(y, c.reshape(pairs, {shape[0], shape[1], shape[2], end}));
-  } else {
-    TRY_ASSIGN(y, c.add(Op::concat, {left, right}, {{"axis", int64_t{3}}}));
-  }
-  if (rotated < *width) {
-    TRY_ASSIGN(const ValueId rest, slice(c, x, 3, end, shape[3]));
-    TRY_ASSIGN(y, c.add(Op::concat, {y, rest}, {{"axis", int64_t{3}}}));
-  }
-  if (rank == 4) return c.one(y);
-  return c.one(join_heads(c, y));
 }
 
 }  // namespace cleave::onnx_import

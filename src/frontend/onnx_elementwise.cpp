@@ -14,7 +14,11 @@ Result<Values> import_identity(NodeContext& c) { return Values{c.in(0)}; }
 Result<Values> import_dropout(NodeContext& c) {
   if (c.has(2)) {
     TRY_ASSIGN(const double training, c.number(2, "training mode"));
-    if (training != 0) return c.error("training mode is not supported");
+    double ratio = c.attribute_real("ratio", 0.5);
+    if (c.has(1)) {
+      TRY_ASSIGN(ratio, c.number(1, "ratio"));
+    }
+    if (training != 0 && ratio != 0) return c.error("training mode is not supported");
   }
   Values out{c.in(0)};
   if (c.results() > 1) out.push_back(c.splat(1, DType::boolean, c.in(0).shape));
@@ -143,16 +147,15 @@ Result<Values> import_is_inf(NodeContext& c) {
   return c.one(c.add(graph::op_of(Fn::eq), {x, c.builder().literal(positive ? kInfinity : -kInfinity, c.in(0).dtype)}));
 }
 
-// fmod = 0 rounds towards minus infinity (integers only); fmod = 1 is C's fmod, x - trunc(x / y) y.
+// fmod = 0 rounds towards minus infinity; fmod = 1 is C's fmod, x - trunc(x / y) y.
 Result<Values> import_mod(NodeContext& c) {
   OnnxValue* operands[] = {&c.in(0), &c.in(1)};
   const bool integer = is_integer(c.in(0).dtype);
   if (c.attribute_int("fmod", 0) == 0) {
-    if (!integer) return c.error("reals need `fmod` = 1");
     TRY_ASSIGN(OnnxValue value, c.elementwise(Fn::mod, operands));
     return c.one(std::move(value));
   }
-  if (!integer) return c.error("`fmod` of reals is not supported");
+  if (!integer) return import_real_mod(c);
   TRY_ASSIGN(OnnxValue quotient, c.elementwise(Fn::div, operands));
   OnnxValue* product_of[] = {&quotient, &c.in(1)};
   TRY_ASSIGN(OnnxValue product, c.elementwise(Fn::mul, product_of));

@@ -19,8 +19,6 @@ namespace cleave {
 namespace onnx_import {
 namespace {
 
-constexpr int64_t kOldestOpset = 7;  // broadcasting as it is today
-
 // A name as our text can write it: letters, digits and underscores, not starting with a digit.
 std::string as_identifier(std::string_view name) {
   std::string out;
@@ -68,8 +66,8 @@ class Importer {
     for (const auto& o : model_.opset_import()) {
       if (o.domain().empty() || o.domain() == "ai.onnx") opset_ = std::max(opset_, o.version());
     }
-    if (opset_ == 0) return malformed("it imports no opset of ONNX");
-    if (opset_ < kOldestOpset) return {diagnose(Code::onnx_opset, opset_, kOldestOpset)};
+    // Without one it can only have operators of other domains, which are named as what they are.
+    if (opset_ == 0 && model_.opset_import_size() == 0) return malformed("it imports no opset of ONNX");
     return {};
   }
 
@@ -151,7 +149,7 @@ class Importer {
       const bool constant = operator_name(*node) == "Constant";
       if (!constant && !find_operator(node->domain(), node->op_type())) missing[operator_name(*node)].push_back(node);
     }
-    if (missing.empty()) return {};
+    if (missing.empty()) return check_opset();
     size_t count = 0;
     std::string names;
     std::vector<std::string> notes;
@@ -174,6 +172,20 @@ class Importer {
     return {d};
   }
 
+  // Before opset 7 only operators whose meaning has not changed since.
+  Diagnostics check_opset() {
+    if (opset_ >= kOldestOpset || order_.empty()) return {};
+    if (opset_ == 0) return malformed("it imports no opset of ONNX");
+    for (const Node node : order_) {
+      const OperatorRow* row = find_operator(node->domain(), node->op_type());
+      if (!row || opset_ >= row->since()) continue;
+      Diagnostic d = diagnose(Code::onnx_opset, opset_, kOldestOpset);
+      d.notes.push_back(fmt::format("`{}` (node `{}`) means something else there", operator_name(*node), label(node)));
+      return {d};
+    }
+    return {};
+  }
+
   Diagnostics declare_inputs() {
     Diagnostics errors;
     for (const auto& input : graph_.input()) {
@@ -186,7 +198,12 @@ class Importer {
 
   std::optional<Diagnostic> declare_input(const onnx::ValueInfoProto& input) {
     const auto bad = [&](const std::string& why) { return diagnose(Code::onnx_tensor, shown(input.name()), why); };
-    if (!input.type().has_tensor_type()) return bad("the input is no tensor");
+    if (!input.type().has_tensor_type()) {
+      const char* kind = input.type().has_sequence_type()   ? "a sequence"
+                         : input.type().has_optional_type() ? "an optional value"
+                                                            : "no tensor";
+      return bad(fmt::format("the input is {}; only tensors are supported", kind));
+    }
     const auto& type = input.type().tensor_type();
     const auto dtype = dtype_of(type.elem_type());
     if (!dtype) return bad(fmt::format("the element type {} is not supported", type_name(type.elem_type())));
@@ -200,8 +217,10 @@ class Importer {
       const auto& d = type.shape().dim(i);
       std::optional<int64_t> extent;
       if (d.has_dim_value() && d.dim_value() >= 0) extent = d.dim_value();
-      const std::string symbol =
-          as_identifier(d.dim_param().empty() ? fmt::format("{}_{}", input.name(), i) : d.dim_param());
+      // "?" and its like are no names.
+      const bool named = std::any_of(d.dim_param().begin(), d.dim_param().end(),
+                                     [](char c) { return std::isalnum(static_cast<unsigned char>(c)); });
+      const std::string symbol = as_identifier(named ? d.dim_param() : fmt::format("{}_{}", input.name(), i));
       if (!extent) {
         const auto known = options_.known.find(input.name());
         if (known != options_.known.end() && static_cast<size_t>(i) < known->second.shape.size())
@@ -212,7 +231,10 @@ class Importer {
         if (given != options_.dims.end()) extent = given->second;
       }
       if (!extent) {
-        shape.push_back(builder_.dim(symbol));
+        const auto range = options_.ranges.find(symbol);
+        shape.push_back(range == options_.ranges.end()
+                            ? builder_.dim(symbol)
+                            : builder_.dim(symbol, range->second.first, range->second.second));
         continue;
       }
       if (*extent < 0 || (*extent > 0 && elements > graph::kMaxElements / *extent)) {
@@ -233,6 +255,7 @@ class Importer {
       if (known->second.dtype != *dtype || !extents || *extents != known->second.shape)
         return bad("what is known of it has another type or shape");
       if (options_.fold_known) {
+        content.name += "_known";  // beside the input, which stays
         value = std::move(content);
       } else {
         value.known = std::make_shared<const OnnxValue>(std::move(content));

@@ -22,6 +22,52 @@ struct Pending {
 
 using Functions = std::map<std::pair<std::string, std::string>, const onnx::FunctionProto*>;
 
+// The default values of a function's attributes: FunctionProto.attribute_proto, field 11, which is newer than the
+// message definitions that this may have been built with; protobuf keeps such fields as they came.
+std::map<std::string, onnx::AttributeProto> attribute_defaults(const onnx::FunctionProto& function) {
+  std::map<std::string, onnx::AttributeProto> out;
+  [&]<class Function>(const Function& f) {
+    if constexpr (requires { f.attribute_proto(); })
+      for (const auto& a : f.attribute_proto()) out[a.name()] = a;
+  }(function);
+  std::string_view rest = function.unknown_fields();
+  const auto varint = [&]() -> std::optional<uint64_t> {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 64 && !rest.empty(); shift += 7) {
+      const auto byte = static_cast<unsigned char>(rest[0]);
+      rest.remove_prefix(1);
+      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    return std::nullopt;
+  };
+  while (!rest.empty()) {
+    const auto tag = varint();
+    if (!tag) return out;
+    size_t length = 0;
+    switch (*tag & 7) {
+      case 0:
+        if (!varint()) return out;
+        continue;
+      case 1: length = 8; break;
+      case 5: length = 4; break;
+      case 2: {
+        const auto given = varint();
+        if (!given) return out;
+        length = static_cast<size_t>(std::min<uint64_t>(*given, rest.size()));
+        break;
+      }
+      default: return out;
+    }
+    if (length > rest.size()) return out;
+    onnx::AttributeProto attribute;
+    if (*tag == (11 << 3 | 2) && attribute.ParseFromArray(rest.data(), static_cast<int>(length)))
+      out[attribute.name()] = std::move(attribute);
+    rest.remove_prefix(length);
+  }
+  return out;
+}
+
 // The body of one call with its names made unique by `prefix`, appended to `body`.
 std::optional<std::string> expand(const onnx::NodeProto& call, const onnx::FunctionProto& function,
                                   const std::string& prefix, int depth, std::vector<Pending>& body) {
@@ -43,6 +89,7 @@ std::optional<std::string> expand(const onnx::NodeProto& call, const onnx::Funct
     const auto known = names.find(name);
     return known != names.end() ? known->second : prefix + name;
   };
+  const auto defaults = attribute_defaults(function);
   for (const auto& inner : function.node()) {
     onnx::NodeProto node;
     node.set_op_type(inner.op_type());
@@ -59,14 +106,12 @@ std::optional<std::string> expand(const onnx::NodeProto& call, const onnx::Funct
       for (const auto& a : call.attribute()) {
         if (a.name() == attribute.ref_attr_name()) given = &a;
       }
+      if (const auto known = defaults.find(attribute.ref_attr_name()); !given && known != defaults.end())
+        given = &known->second;
       if (given) {
         auto* copy = node.add_attribute();
         *copy = *given;
         copy->set_name(attribute.name());
-      } else if (!function.unknown_fields().empty()) {
-        // Defaults of a function's attributes are newer than the message definitions that this was built with.
-        return fmt::format("its attribute `{}` has no value, and default values are not supported",
-                           shown(attribute.ref_attr_name()));
       }
     }
     body.push_back({std::move(node), depth});

@@ -1,7 +1,7 @@
 // Reductions, scans, and the normalisations that are composites of the graph.
 #include <algorithm>
 
-#include "frontend/onnx_handlers.hpp"
+#include "frontend/onnx_maker.hpp"
 
 namespace cleave::onnx_import {
 
@@ -85,9 +85,16 @@ Result<Values> import_softmax(NodeContext& c) {
 
 Result<Values> import_arg_extremum(NodeContext& c) {
   TRY_ASSIGN(const int64_t axis, c.axis(c.attribute_int("axis", 0), c.rank(0)));
-  if (c.attribute_int("select_last_index", 0) != 0) return c.error("`select_last_index` is not supported");
   TRY_ASSIGN(const ValueId id, c.id(0));
   const Op op = c.node().op_type() == "ArgMax" ? Op::argmax : Op::argmin;
+  if (c.attribute_int("select_last_index", 0) != 0) {
+    // The first from the other end.
+    Maker m(c);
+    const ValueId turned =
+        m.make(op, {m.flip(id, {axis})}, {{"axis", axis}, {"keepdims", c.attribute_int("keepdims", 1) != 0}});
+    const ValueId last = m.add(m.extent_value(c.in(0).shape[static_cast<size_t>(axis)], DType::i64), -1);
+    return m.done({m.sub(last, turned)});
+  }
   return c.one(c.add(op, {id}, {{"axis", axis}, {"keepdims", c.attribute_int("keepdims", 1) != 0}}));
 }
 
@@ -96,7 +103,7 @@ Result<Values> import_cumsum(NodeContext& c) {
   if (axes.size() != 1) return c.error("its axis is no scalar");
   TRY_ASSIGN(const int64_t axis, c.axis(axes[0], c.rank(0)));
   TRY_ASSIGN(const ValueId id, c.id(0));
-  return c.one(c.add(Op::cumsum, {id},
+  return c.one(c.add(c.node().op_type() == "CumSum" ? Op::cumsum : Op::cumprod, {id},
                      {{"axis", axis},
                       {"exclusive", c.attribute_int("exclusive", 0) != 0},
                       {"reverse", c.attribute_int("reverse", 0) != 0}}));
@@ -194,7 +201,7 @@ Result<Values> import_group_norm(NodeContext& c) {
 
 // Inference: (x - mean) / sqrt(variance + eps) * scale + bias, all per channel.
 Result<Values> import_batch_norm(NodeContext& c) {
-  if (c.attribute_int("training_mode", 0) != 0) return c.error("training mode is not supported");
+  if (c.attribute_int("training_mode", 0) != 0) return import_batch_norm_training(c);
   const size_t rank = c.rank(0);
   if (rank < 2) return c.error("its operand has no channel axis");
   Shape channel(rank - 1, c.syms().constant(1));

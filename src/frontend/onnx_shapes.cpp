@@ -337,37 +337,4 @@ Result<Values> import_split(NodeContext& c) {
   return out;
 }
 
-Result<Values> import_pad(NodeContext& c) {
-  OnnxValue& x = c.in(0);
-  if (c.attribute_text("mode", "constant") != "constant") return c.error("only constant padding is supported");
-  std::vector<int64_t> pads;
-  double value = 0;
-  if (c.opset() < 11) {
-    pads = c.attribute_ints("pads").value_or(std::vector<int64_t>{});
-    value = c.attribute_real("value", 0);
-  } else {
-    TRY_ASSIGN(pads, c.ints(1, "pads"));
-    if (c.has(2)) {
-      TRY_ASSIGN(value, c.number(2, "value"));
-    }
-  }
-  std::vector<int64_t> axes;
-  if (c.has(3)) {
-    TRY_ASSIGN(axes, c.ints(3, "axes"));
-  } else {
-    for (size_t i = 0; i < x.shape.size(); ++i) axes.push_back(static_cast<int64_t>(i));
-  }
-  TRY_ASSIGN([[maybe_unused]] const auto distinct, c.axes(axes, x.shape.size()));
-  if (pads.size() != 2 * axes.size()) return c.error(fmt::format("{} pads for {} axes", pads.size(), axes.size()));
-  std::vector<int64_t> low(x.shape.size(), 0), high(x.shape.size(), 0);
-  for (size_t i = 0; i < axes.size(); ++i) {
-    TRY_ASSIGN(const int64_t axis, c.axis(axes[i], x.shape.size()));
-    low[static_cast<size_t>(axis)] = pads[i];
-    high[static_cast<size_t>(axis)] = pads[i + axes.size()];
-    if (pads[i] < 0 || pads[i + axes.size()] < 0) return c.error("negative padding is not supported");
-  }
-  TRY_ASSIGN(const ValueId id, c.id(0));
-  return c.one(c.add(Op::pad, {id}, {{"low", low}, {"high", high}, {"value", value}}));
-}
-
 }  // namespace cleave::onnx_import

@@ -147,7 +147,8 @@ bool Placer::emit_product(const Compute& c, const Orientation& o, Operand result
   // B must run with step 1 along its last axis in the columns.
   const auto b_columns = unit_axis(b.at, o.columns), b_depth = unit_axis(b.at, o.depth);
   const bool in_memory = !scratch_.count(o.b->buffer);
-  const bool direct = b_columns && b_depth && *b_columns == static_cast<int>(b.at.size()) - 1;
+  // (Depth and columns may share an axis: a window's element is a position plus a tap.)
+  const bool direct = b_columns && b_depth && *b_columns == static_cast<int>(b.at.size()) - 1 && *b_depth != *b_columns;
   const bool constant = it_.value(o.b->buffer).role == Role::constant || constants_.count(o.b->buffer) > 0;
   // A matrix no wider than a panel is one already.
   const int64_t all_rows = o.rows.valid() ? extent(o.rows) : 1;
@@ -178,7 +179,8 @@ bool Placer::emit_product(const Compute& c, const Orientation& o, Operand result
                       : a_depth      ? other_axis(a.at.size(), *a_depth)
                                      : std::nullopt;
   const auto c_columns = unit_axis(result.at, o.columns);
-  if (!b_rows || !a_depth || !a_rows || !c_columns || *c_columns != static_cast<int>(result.at.size()) - 1)
+  if (!b_rows || !a_depth || !a_rows || *a_rows == *a_depth || !c_columns ||
+      *c_columns != static_cast<int>(result.at.size()) - 1)
     return false;
   const auto c_rows = o.rows.valid() ? unit_axis(result.at, o.rows) : other_axis(result.at.size(), *c_columns);
   if (!c_rows) return false;

@@ -21,8 +21,10 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// As ONNX's own runner compares.
+// As ONNX's own runner compares; those of 16 bits may be four roundings apart: the expected results
+// were rounded after every step.
 constexpr double kRelative = 1e-3, kAbsolute = 1e-7;
+double relative(cleave::DType dtype) { return std::max(kRelative, 4 * cleave::unit_roundoff(dtype)); }
 
 struct Outcome {
   std::string word, reason;
@@ -48,7 +50,9 @@ std::string subject(const cleave::Error& e) {
     const std::string rest = line.substr(type + word.size());
     return "type " + rest.substr(0, rest.find(' '));
   }
-  return e.code() + " " + line;
+  if (e.code() == "CLV3013") return line.substr(line.find("opset"), line.find(" of ONNX") - line.find("opset"));
+  const size_t what = line.find("`: ");
+  return what == std::string::npos ? line : line.substr(what + 3);
 }
 
 cleave::Tensor tensor_of(const cleave::OnnxKnown& from) {
@@ -90,7 +94,7 @@ std::string difference(const cleave::Tensor& got, const cleave::OnnxKnown& want,
     }
     const double x = cleave::load_real(want.dtype, a), y = cleave::load_real(want.dtype, b);
     const bool same =
-        x == y || (std::isnan(x) && std::isnan(y)) || std::abs(x - y) <= kAbsolute + kRelative * std::abs(y);
+        x == y || (std::isnan(x) && std::isnan(y)) || std::abs(x - y) <= kAbsolute + relative(want.dtype) * std::abs(y);
     if (!same) return fmt::format("{}[{}] is {}, expected is {}", name, i, x, y);
   }
   return "";
@@ -101,8 +105,9 @@ std::string difference(const cleave::Tensor& got, const cleave::OnnxKnown& want,
 cleave::Graph load(const fs::path& model, const std::vector<cleave::OnnxKnown>& inputs) {
   cleave::OnnxOptions options;
   const auto names = cleave::onnx_inputs(model.string());
-  if (!names.ok()) throw std::runtime_error(cleave::render(names.errors(), nullptr));
-  for (size_t i = 0; i < std::min(inputs.size(), names->size()); ++i) options.known[(*names)[i]] = inputs[i];
+  if (!names.ok()) (void)cleave::Graph::load(model.string());  // says what is wrong
+  for (size_t i = 0; names.ok() && i < std::min(inputs.size(), names->size()); ++i)
+    options.known[(*names)[i]] = inputs[i];
   cleave::LoadOptions plain;
   for (const auto& [name, known] : options.known) plain.known[name] = tensor_of(known);
   try {
@@ -150,7 +155,8 @@ Outcome run(const fs::path& folder) {
     return {"passed", ""};
   } catch (const cleave::Error& e) {
     // An import that names what it lacks; everything later is a fault.
-    if (e.code().starts_with("CLV30")) return {"refused", subject(e)};
+    for (const char* code : {"CLV3005", "CLV3010", "CLV3012", "CLV3013"})
+      if (e.code() == code) return {"refused", subject(e)};
     return {"failed", first_line(e.what())};
   } catch (const std::exception& e) {
     return {"failed", first_line(e.what())};

@@ -69,13 +69,14 @@ TEST(Messages, NodesThatDoNotFit) {
 
 TEST(Messages, LimitsAndVersions) {
   OnnxModel m(3);
-  m.input("x", {"2"}).node("Relu", {"x"}, {"y"}).output("y");
+  m.input("x", {"2"}).node("Erf", {"x"}, {"y"}).output("y");
   OnnxOptions options;
   options.max_items = 3;
   EXPECT_EQ(message(m.import("", options)),
             "error[CLV3011]: the model has 4 messages and strings, more than the limit of 3\n");
   EXPECT_EQ(message(m.import()),
             "error[CLV3013]: the model needs opset 3 of ONNX, which is older than the oldest supported, 7\n"
+            "  note: `Erf` (node `Erf_1`) means something else there\n"
             "  hint: export it again with a newer opset\n");
 }
 

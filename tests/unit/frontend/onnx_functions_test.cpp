@@ -91,6 +91,35 @@ TEST(OnnxFunctions, RecursionAndExplosionsAreErrors) {
   EXPECT_THAT(text_of(doubling.import()), HasSubstr("CLV3011"));
 }
 
+TEST(OnnxFunctions, AttributesHaveDefaultValues) {
+  for (const bool given : {false, true}) {
+    OnnxModel m;
+    auto* f = add_function(m, "F");
+    auto* a = add_node(f, "LeakyRelu", "", {"a"}, "r")->add_attribute();
+    a->set_name("alpha");
+    a->set_ref_attr_name("slope");
+    a->set_type(onnx::AttributeProto::FLOAT);
+    onnx::AttributeProto value;
+    value.set_name("slope");
+    value.set_type(onnx::AttributeProto::FLOAT);
+    value.set_f(0.25f);
+    // Field 11 of FunctionProto, as a newer exporter writes it.
+    const std::string content = value.SerializeAsString();
+    std::string whole = f->SerializeAsString();
+    whole += '\x5a';
+    whole += static_cast<char>(content.size());
+    whole += content;
+    ASSERT_TRUE(f->ParseFromString(whole));
+    m.input("x", {"2"}).node("F", {"x"}, {"y"}).output("y");
+    m.graph().mutable_node(0)->set_domain("mine");
+    if (given) {
+      value.set_f(0.5f);
+      *m.graph().mutable_node(0)->add_attribute() = value;
+    }
+    EXPECT_THAT(text_of(m.import()), HasSubstr(given ? "0.5" : "0.25"));
+  }
+}
+
 TEST(OnnxFunctions, CallsThatDoNotFitAreErrors) {
   OnnxModel wide;
   add_node(add_function(wide, "F"), "Relu", "", {"a"}, "r");

@@ -219,8 +219,11 @@ TEST(OnnxHostile, LongAndOddNamesAreShownSafely) {
 
 TEST(OnnxHostile, OldOpsetsAndMissingOnesAreErrors) {
   OnnxModel old(6);
-  old.input("x", {"2"}).node("Relu", {"x"}, {"y"}).output("y");
+  old.input("x", {"2"}).node("Add", {"x", "x"}, {"y"}).output("y");
   EXPECT_THAT(errors_of(old.import()), HasSubstr("opset 6"));
+  OnnxModel same(6);  // means the same since its first opset
+  same.input("x", {"2"}).node("Relu", {"x"}, {"y"}).output("y");
+  EXPECT_TRUE(same.import().ok());
   OnnxModel none;
   none.proto().clear_opset_import();
   none.input("x", {"2"}).node("Relu", {"x"}, {"y"}).output("y");

@@ -1,0 +1,52 @@
+// A row that a mask leaves out as a whole stays out, although its softmax would be 0 / 0.
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "algebra/search.hpp"
+#include "eval/graph_eval.hpp"
+
+namespace cleave::algebra {
+namespace {
+
+TEST(MaskedRows, StayOutOfEveryEqualGraph) {
+  const SourceText text{"masked", R"(graph masked {
+  input S: f32[2, 2, 3]
+  input M: f32[2, 3]
+  input V: f32[2, 3, 4]
+  T = add(S, M)
+  P = softmax(T, axis=-1)
+  R = amax(M, axes=[1], keepdims=true)
+  N = eq(R, -inf)
+  Z = where(N, 0.0, P)
+  output Y = contract(Z, V, spec="h s l, h l d -> h s d")
+})"};
+  const auto g = graph::parse(text);
+  ASSERT_TRUE(g.ok()) << render(g.errors(), &text);
+  const auto found = search(graph::expand(*g), {});
+  ASSERT_TRUE(found.ok());
+  ASSERT_FALSE(found->graphs.empty());
+  const auto counted = [](std::vector<int64_t> extents) {
+    std::vector<double> values(static_cast<size_t>(oracle::product(extents)));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * 5 % 7) / 2 - 1;
+    return oracle::tensor(DType::f32, std::move(extents), std::move(values));
+  };
+  constexpr double kOut = -std::numeric_limits<double>::infinity();
+  const std::map<std::string, oracle::Tensor> inputs{
+      {"S", counted({2, 2, 3})},
+      {"M", oracle::tensor(DType::f32, {2, 3}, {kOut, kOut, kOut, 0, kOut, 0})},
+      {"V", counted({2, 3, 4})}};
+  const auto want = oracle::evaluate(*g, inputs);
+  ASSERT_TRUE(want.ok());
+  for (int h = 0; h < 2; ++h)
+    for (int d = 0; d < 4; ++d) EXPECT_EQ((*want)[0].reals[static_cast<size_t>(8 * h + d)], 0);
+  for (const Found& f : found->graphs) {
+    const auto got = oracle::evaluate(f.graph, inputs);
+    ASSERT_TRUE(got.ok());
+    for (size_t i = 0; i < 16; ++i)
+      EXPECT_NEAR((*got)[0].reals[i], (*want)[0].reals[i], 1e-6) << f.summary << graph::print(f.graph);
+  }
+}
+
+}  // namespace
+}  // namespace cleave::algebra
