@@ -207,9 +207,42 @@ void leaves_of(const Form& form, TermId id, std::set<uint32_t>& out, std::set<Te
   for (TermId a : t.args) leaves_of(form, a, out, seen, reduced, masked);
 }
 
+// Leaves that are scores of exponentials, or results, as they come in: nothing that multiplies or sums them stands
+// between.
+struct Direct {
+  const Form& form;
+  std::set<std::pair<TermId, bool>> seen;
+  std::set<uint32_t> found, others;
+
+  void visit(TermId id, bool open) {
+    if (!seen.emplace(id, open).second) return;
+    const Term& t = form.at(id);
+    if (t.kind == Kind::leaf) (open ? found : others).insert(t.source);
+    bool below = open;
+    if (t.kind == Kind::map) {
+      switch (t.op) {
+        case Op::exp: below = true; break;
+        case Op::add:
+        case Op::sub:
+        case Op::neg:
+        case Op::max:
+        case Op::min:
+        case Op::where:
+        case Op::isinf:
+        case Op::eq:
+        case Op::log: break;
+        default: below = false;
+      }
+    } else if (t.kind != Kind::reduce || (t.op != Op::amax && t.op != Op::amin)) {
+      below = false;
+    }
+    for (TermId a : t.args) visit(a, below);
+  }
+};
+
 }  // namespace
 
-Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed)
+Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId> reference, uint64_t seed)
     : form_(form), reference_(std::move(reference)) {
   std::set<uint32_t> leaves, reduced;
   std::set<TermId> seen;
@@ -224,37 +257,55 @@ Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed)
                        : long_labels <= 4   ? 7
                        : long_labels <= 8   ? 3
                                             : 2);
-  cases_.push_back({"ordinary data", [seed](uint32_t s, auto c) { return normal_at(seed, s, c); }, false});
-  cases_.push_back({"large data", [seed](uint32_t s, auto c) { return 12 * normal_at(seed + 1, s, c); }, false});
-  cases_.push_back({"small data", [seed](uint32_t s, auto c) { return 1e-3 * normal_at(seed + 2, s, c); }, false});
+  Direct direct{form_, {}, {}, {}};
+  for (TermId r : given) direct.visit(r, true);
+  cases_.push_back({"ordinary data", [seed](uint32_t s, auto c) { return normal_at(seed, s, c); }, Case::ordinary});
+  cases_.push_back(
+      {"large data", [seed](uint32_t s, auto c) { return 12 * normal_at(seed + 1, s, c); }, Case::ordinary});
+  cases_.push_back(
+      {"small data", [seed](uint32_t s, auto c) { return 1e-3 * normal_at(seed + 2, s, c); }, Case::ordinary});
   cases_.push_back({"one-hot rows",
                     [seed](uint32_t s, auto c) {
                       int64_t sum = 0;
                       for (int64_t x : c) sum += x;
                       return sum % 5 == static_cast<int64_t>(s % 5) ? 30.0 : 1e-2 * normal_at(seed + 3, s, c);
                     },
-                    false});
+                    Case::ordinary});
   for (uint32_t leaf : leaves) {
     cases_.push_back({fmt::format("a mean of 3000 in input {}", leaf),
                       [seed, leaf](uint32_t s, auto c) { return normal_at(seed + 4, s, c) + (s == leaf ? 3000 : 0); },
-                      false});
+                      Case::ordinary});
+    // Coarse enough that adding such numbers is exact.
+    cases_.push_back({fmt::format("a mean of 32768 in input {}", leaf),
+                      [seed, leaf](uint32_t s, auto c) {
+                        const double x = normal_at(seed + 5, s, c);
+                        return s == leaf ? std::round(8 * x) / 8 + 32768 : x;
+                      },
+                      Case::ordinary});
     // At several places where there are masks: what one leaves out must not come back as a factor (0 times NaN).
     for (int64_t place = 0; place < (masked_ ? 4 : 1); ++place)
-      cases_.push_back({fmt::format("a NaN in input {}", leaf),
-                        [seed, leaf, place](uint32_t s, auto c) {
-                          const bool here =
-                              std::all_of(c.begin(), c.end(), [&](int64_t x) { return x == 0 || x == place; }) &&
-                              (c.empty() || c.back() == place);
-                          return s == leaf && here ? kNan : normal_at(seed, s, c);
-                        },
-                        true});
+      for (double poison : {kNan, kInfinity, -kInfinity})
+        cases_.push_back({fmt::format("{} in input {}",
+                                      std::isnan(poison) ? "a NaN"
+                                      : poison > 0       ? "an infinity"
+                                                         : "a negative infinity",
+                                      leaf),
+                          [seed, leaf, place, poison](uint32_t s, auto c) {
+                            const bool here =
+                                std::all_of(c.begin(), c.end(), [&](int64_t x) { return x == 0 || x == place; }) &&
+                                (c.empty() || c.back() == place);
+                            return s == leaf && here ? poison : normal_at(seed, s, c);
+                          },
+                          std::isnan(poison) ? Case::poison : Case::infinite,
+                          direct.found.contains(leaf) && !direct.others.contains(leaf)});
   }
   for (const Case& c : cases_) {
     FloatDraw exact(form_, extents_, c.leaf, false);
     FloatDraw& rounded = rounded_.emplace_back(form_, extents_, c.leaf, true);
     Expected e;
-    for (TermId r : reference_) {
-      const auto &want = exact.of(r).values, &got = rounded.of(r).values;
+    for (size_t k = 0; k < reference_.size(); ++k) {
+      const auto& want = exact.of(c.kind == Case::ordinary ? reference_[k] : given[k]).values;
+      const auto& got = rounded.of(reference_[k]).values;
       double worst = 0, largest = 0;
       for (size_t i = 0; i < want.size(); ++i) {
         if (std::isfinite(want[i]) && std::isfinite(got[i])) worst = std::max(worst, std::abs(want[i] - got[i]));
@@ -270,29 +321,36 @@ Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed)
   }
 }
 
-std::string Screen::refuse(const std::vector<TermId>& candidate) {
+Screen::Verdict Screen::judge(const std::vector<TermId>& candidate) {
+  Verdict verdict;
   for (size_t k = 0; k < cases_.size(); ++k) {
-    FloatDraw& rounded = rounded_[k];
+    const Case& c = cases_[k];
     for (size_t r = 0; r < candidate.size(); ++r) {
-      const auto& got = rounded.of(candidate[r]).values;
+      const auto& got = rounded_[k].of(candidate[r]).values;
       const auto& want = expected_[k].exact[r];
       for (size_t i = 0; i < want.size(); ++i) {
-        if (cases_[k].poison) {
-          if (std::isnan(want[i]) && !std::isnan(got[i]))
-            return fmt::format("{}: it does not reach an output that it should", cases_[k].name);
-          if (!std::isnan(want[i]) && std::isnan(got[i]))
-            return fmt::format("{}: it reaches an output that it should not", cases_[k].name);
+        const bool nan = std::isnan(want[i]);
+        if (c.kind == Case::poison) {
+          if (nan != std::isnan(got[i]))
+            return {
+                fmt::format("{}: it {}", c.name,
+                            nan ? "does not reach an output that it should" : "reaches an output that it should not"),
+                0};
           continue;
+        }
+        if (c.kind == Case::infinite && !std::isfinite(want[i])) {
+          if (nan ? std::isnan(got[i]) : got[i] == want[i]) continue;
+          ++verdict.infinities;
+          if (c.strict) return {fmt::format("{}: {} instead of {}", c.name, got[i], want[i]), verdict.infinities};
         }
         if (!std::isfinite(want[i])) continue;
         const double off = std::abs(got[i] - want[i]);
         if (!(off <= expected_[k].allowed[r][i]))
-          return fmt::format("{}: off by {:.2g} where {:.2g} is allowed", cases_[k].name, off,
-                             expected_[k].allowed[r][i]);
+          return {fmt::format("{}: off by {:.2g} where {:.2g} is allowed", c.name, off, expected_[k].allowed[r][i]), 0};
       }
     }
   }
-  return "";
+  return verdict;
 }
 
 }  // namespace cleave::algebra

@@ -276,6 +276,18 @@ void Values::atomic(ClassId c, const Factor& f) {
       p.args = {class_of(normal_.rename(a.args[0], by), dtype)};
       p.rule = "reduction";
       propose(c, p);
+      if (a.op == Op::prod || p.bound.size() > 4) return;  // a product's fingerprint is one of all its factors
+      for (uint32_t mask = 1; mask + 1 < 1u << p.bound.size(); ++mask) {
+        Indices last, first;
+        for (size_t k = 0; k < p.bound.size(); ++k) (mask >> k & 1 ? last : first).push_back(p.bound[k]);
+        Atom inner = a;
+        inner.args[0] = normal_.rename(a.args[0], by);
+        Producer q = p;
+        q.bound = last;
+        q.args = {class_of(normal_.reduce(inner, first), dtype)};
+        q.rule = "reduction in two steps";
+        propose(c, q);
+      }
       return;
     }
     case AtomKind::mask:
