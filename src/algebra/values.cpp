@@ -116,10 +116,16 @@ void Values::product(ClassId c, const Monomial& m) {
   const DType dtype = classes_[c].dtype;
   if (m.factors.empty()) {
     if (!is_real(dtype) && m.coefficient.d != 1) return;
+    // 1/3 is no double: it stays the division that it was in the source.
+    if ((m.coefficient.d & (m.coefficient.d - 1)) != 0) {
+      map(c, Op::div,
+          {class_of(normal_.number({m.coefficient.n, 1}), dtype), class_of(normal_.number({m.coefficient.d, 1}), dtype)},
+          "number");
+      return;
+    }
     Producer p;
     p.kind = Kind::literal;
     p.term = form_.literal(static_cast<double>(m.coefficient.n) / static_cast<double>(m.coefficient.d), dtype);
-    // Only numbers that a double holds exactly, or nearly so (1/3 was a division in the source).
     p.rule = "number";
     propose(c, p);
     return;

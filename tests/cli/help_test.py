@@ -23,7 +23,7 @@ class Help(CliTest):
         self.fails(2, "cannot be left out", "optimize", "x.graph", "--disable", "import")
 
     def test_what_is_not_there_says_so(self):
-        for verb in ["explain", "leir", "db"]:
+        for verb in ["leir", "db"]:
             self.fails(2, "error[CLV7003]", verb, "list")
         self.fails(6, "error[CLV7010]", "optimize", "x.graph", "--target", "cuda")
         self.fails(6, "error[CLV7010]", "show", "x.graph", "--stage", "cuda")
