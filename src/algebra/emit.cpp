@@ -49,7 +49,8 @@ class Emitter {
       const auto& n = g_.producer(v);
       const std::string& name = n.attributes.get<std::string>("name");
       const auto& type = g_.type(v);
-      if (n.op == Op::input)
+      // A constant has constant extents; one with a split axis is for the caller to give.
+      if (n.op == Op::input || (n.op == Op::constant && program_.shapes.contains(v.index)))
         values_[v.index] = b_.input(name, type.dtype, program_.shape(v));
       else if (n.op == Op::scalar)
         values_[v.index] = b_.scalar(name, type.dtype);

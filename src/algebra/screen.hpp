@@ -59,7 +59,8 @@ class Screen {
     std::string name;
     FloatDraw::Leaf leaf;
     enum { ordinary, poison, infinite } kind;
-    bool strict = false;  // infinite: any other result is a reason to refuse
+    bool shifted = false;  // ordinary: far from 0, where what cancels must not cost digits
+    bool strict = false;   // infinite: any other result is a reason to refuse
   };
   struct Expected {
     std::vector<std::vector<double>> exact, allowed;  // per root; allowed: absolute, NaN cases excluded

@@ -49,6 +49,10 @@ class Values {
   void test(uint64_t seed, int draws);
 
   const std::vector<ValueClass>& classes() const { return classes_; }
+  std::optional<ClassId> known(PolyId poly, DType dtype) const {
+    const auto it = by_poly_.find({poly, dtype});
+    return it == by_poly_.end() ? std::nullopt : std::optional(find(it->second));
+  }
   ClassId find(ClassId c) const { return joined_.empty() ? c : joined_[c]; }
   bool saturated() const { return saturated_; }
   size_t applications() const { return applications_; }

@@ -78,6 +78,8 @@ Diagnostics search_graphs(Compilation& c) {
     for (algebra::Found& f : parts->graphs)
       if (f.split) c.split.push_back({std::move(f.graph), std::move(f.summary), std::move(f.derivation), name, f.cost});
     c.search.saturated = c.search.saturated && parts->saturated;
+    c.search.screened_out += parts->screened_out;
+    c.search.screened.insert(c.search.screened.end(), parts->screened.begin(), parts->screened.end());
     c.search.seconds += parts->seconds;
   }
   for (const auto* list : {&c.equal, &c.split})

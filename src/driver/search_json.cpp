@@ -59,6 +59,7 @@ std::string search_json(const Compilation& c) {
                {"producers", c.search.producers},
                {"refused", c.search.refused},
                {"screened_out", c.search.screened_out},
+               {"screened", c.search.screened},
                {"saturated", c.search.saturated},
                {"seconds", number(c.search.seconds)},
                {"graphs", graphs}});

@@ -26,8 +26,8 @@ const char* const kPredicates[] = {"le(Ii, Ik)", "lt(Ii, Ik)", "le(add(Ii, 1), I
                                    "lt(A, B)",   "lt(B, A)"};
 const char* const kConstants[] = {"0.5", "0.25", "2.0", "0.125", "1.0"};
 constexpr int kBinaries = 5, kUnaries = 4, kReduces = 3, kOps = kBinaries + kUnaries + kReduces + 4;
-constexpr int kContract = kBinaries + kUnaries + kReduces, kMaskExp = kContract + 1, kMaskZero = kContract + 2,
-              kScale = kContract + 3;
+constexpr int kContract = kBinaries + kUnaries + kReduces, kMaskExp = kContract + 1,
+              kMaskZero = kContract + 2;  // then: times a constant
 
 bool special(const Step& s) {  // max or a mask
   return s.op == 4 || s.op == kBinaries + kUnaries + 1 || s.op == kMaskExp || s.op == kMaskZero;
