@@ -119,7 +119,8 @@ void Values::product(ClassId c, const Monomial& m) {
     // 1/3 is no double: it stays the division that it was in the source.
     if ((m.coefficient.d & (m.coefficient.d - 1)) != 0) {
       map(c, Op::div,
-          {class_of(normal_.number({m.coefficient.n, 1}), dtype), class_of(normal_.number({m.coefficient.d, 1}), dtype)},
+          {class_of(normal_.number({m.coefficient.n, 1}), dtype),
+           class_of(normal_.number({m.coefficient.d, 1}), dtype)},
           "number");
       return;
     }
