@@ -569,6 +569,7 @@ PolyId Normaliser::map(const Term& t) {
     case Op::rsqrt: return pow(x[0], {-1, 2});
     case Op::exp: return exp(x[0]);
     case Op::log: return log(x[0]);
+    case Op::logical_and: return mul(x[0], x[1]);  // predicates are 0 or 1
     case Op::where:
       if (form_.is_literal(t.args[2], -std::numeric_limits<double>::infinity())) return mask(x[0], x[1], t.dtype);
       break;

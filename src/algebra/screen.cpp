@@ -232,6 +232,12 @@ struct Direct {
         case Op::isinf:
         case Op::eq:
         case Op::log: break;
+        case Op::mul:
+        case Op::div:
+          below = below && std::any_of(t.args.begin(), t.args.end(), [&](TermId a) {
+                    return form.at(a).kind == Kind::literal || form.at(a).kind == Kind::extent;
+                  });
+          break;
         default: below = false;
       }
     } else if (t.kind != Kind::reduce || (t.op != Op::amax && t.op != Op::amin)) {
@@ -358,6 +364,10 @@ Screen::Verdict Screen::judge(const std::vector<TermId>& candidate) {
         }
         if (!std::isfinite(want[i]) || std::abs(want[i]) > kLargest) continue;
         const double off = std::abs(got[i] - want[i]);
+        if (c.kind == Case::infinite && !c.strict && !std::isfinite(got[i])) {
+          ++verdict.infinities;
+          continue;
+        }
         if (!(off <= expected_[k].allowed[r][i]))
           return {fmt::format("{}: off by {:.2g} where {:.2g} is allowed", c.name, off, expected_[k].allowed[r][i]), 0};
       }

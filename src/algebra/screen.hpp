@@ -46,8 +46,8 @@ class Screen {
   // forms.
   Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId> reference, uint64_t seed);
   // Why a candidate is refused (empty: it is not), and in how many places it makes something else of an infinity than
-  // the input graph does. Such a place is a reason to refuse where the graph is finite, or where the infinity is a
-  // score of an exponential as it comes in. Elsewhere sums of products are free to say inf - inf or inf.
+  // the input graph does. Such a place is a reason to refuse where the infinity is a score of an exponential, or a
+  // result, as it comes in. Elsewhere sums of products, associated anew, are free to say inf - inf.
   struct Verdict {
     std::string why;
     size_t infinities = 0;

@@ -33,7 +33,7 @@ struct View {
   NodeId node;
   ValueId shared, other, result;
   std::vector<int> other_axes, result_axes;
-  size_t own_in_other = 0, own_in_result = 0;
+  size_t own_in_other = 0;
 };
 
 class Finder {
@@ -78,7 +78,7 @@ class Finder {
     const auto spec = spec_of(n);
     const auto &mine = spec.operands[side], &other = spec.operands[1 - side];
     if (!distinct(mine) || !distinct(other) || n.operands[0] == n.operands[1]) return false;
-    out = {id, n.operands[side], n.operands[1 - side], n.results[0], {}, {}, 0, 0};
+    out = {id, n.operands[side], n.operands[1 - side], n.results[0], {}, {}, 0};
     int own = 0;
     for (size_t a = 0; a < other.size(); ++a) {
       if (g_.syms().is(shape(out.other)[a], 1)) return false;  // it may stretch
@@ -92,12 +92,19 @@ class Finder {
     for (size_t a = 0; a < spec.result.size(); ++a) {
       const bool shared = has(mine, spec.result[a]);
       out.result_axes.push_back(shared ? static_cast<int>(place(mine, spec.result[a])) : kOwn);
-      if (!shared) out.own_in_result = a;
     }
     return own == 1;
   }
 
+  // The axes of the shared operand in order, the own one last.
+  static std::vector<int> ordered(std::vector<int> axes) {
+    std::sort(axes.begin(), axes.end());
+    std::rotate(axes.begin(), axes.begin() + 1, axes.end());
+    return axes;
+  }
+
   void shared_operands() {
+    // The results may have their axes in any order.
     std::map<std::tuple<ValueId, std::vector<int>, std::vector<int>, DType>, std::vector<View>> groups;
     for (NodeId id : g_.node_ids())
       if (g_.node(id).op == Op::contract)
@@ -169,11 +176,17 @@ class Finder {
       spec.operands.resize(2);
       for (size_t a = 0; a < shape(first.shared).size(); ++a) spec.operands[0].push_back(letter(static_cast<int>(a)));
       for (int a : first.other_axes) spec.operands[1].push_back(letter(a));
-      for (int a : first.result_axes) spec.result.push_back(letter(a));
+      const std::vector<int> axes = ordered(first.result_axes);
+      for (int a : axes) spec.result.push_back(letter(a));
       const ValueId product = b.make(Op::contract, {x, joined}, {{"spec", print(spec)}});
       const auto parts =
-          b.make_all(Op::split, {product}, {{"axis", static_cast<int64_t>(first.own_in_result)}, {"sizes", sizes}});
-      for (size_t i = 0; i < members.size(); ++i) made[members[i].result] = parts[i];
+          b.make_all(Op::split, {product}, {{"axis", static_cast<int64_t>(axes.size()) - 1}, {"sizes", sizes}});
+      for (size_t i = 0; i < members.size(); ++i) {
+        std::vector<int64_t> perm;
+        for (int a : members[i].result_axes) perm.push_back(std::find(axes.begin(), axes.end(), a) - axes.begin());
+        made[members[i].result] =
+            std::is_sorted(perm.begin(), perm.end()) ? parts[i] : b.make(Op::transpose, {parts[i]}, {{"perm", perm}});
+      }
       return true;
     };
     std::string before, after;

@@ -453,8 +453,12 @@ class Stabiliser {
     if (logs.empty()) return untouched(term(exponents, a.num));
     const TermId log = term(logs, a.num);
     if (exponents.empty()) return untouched(log);
-    const TermId out = form_.map(Op::add, {term(exponents, a.num), log});
+    TermId out = form_.map(Op::add, {term(exponents, a.num), log});
     log_sums_.emplace(out, std::pair(form_.at(out).args[0], log));
+    // Over nothing the exponents may be infinite both ways; the logarithm of 0 is -inf.
+    if (!a.den.valid() && form_.at(a.num).kind == Kind::scaled_sum && exponents.size() > 1)
+      for (IndexId i : form_.at(a.num).bound)
+        if (may_be_empty(i)) out = form_.map(Op::where, {not_empty(i), out, lit(-kInfinity, out)});
     return untouched(out);
   }
 

@@ -251,7 +251,8 @@ TEST(Search, SearchesInParallelFindTheSameBytes) {
   for (std::string& t : texts)
     threads.emplace_back([&t, &source] {
       const Graph own = graph::expand(graph::parse({"own", source}).value());
-      for (const Found& f : search(own).value().graphs) t += print(f.graph);
+      const SearchResult r = search(own).value();
+      for (const Found& f : r.graphs) t += print(f.graph);
     });
   for (std::thread& t : threads) t.join();
   for (const std::string& t : texts) EXPECT_EQ(t, texts[0]);

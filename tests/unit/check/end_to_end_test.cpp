@@ -15,7 +15,7 @@ TEST(Check, EveryCertificateOfTheSubgraphsIsAccepted) {
   for (const auto& s : subgraphs()) {
     const auto r = algebra::search(s.graph);
     ASSERT_TRUE(r.ok());
-    for (size_t k = 0; k < r->graphs.size(); k += 6) {
+    for (size_t k = 0; k < r->graphs.size(); k += 10) {
       const auto text = algebra::certificate(s.graph, k);
       ASSERT_TRUE(text.ok());
       const auto report = check_certificate(*text, {.draws = 2});
@@ -23,7 +23,7 @@ TEST(Check, EveryCertificateOfTheSubgraphsIsAccepted) {
       if (report.ok()) steps += report->steps;
     }
   }
-  EXPECT_GT(steps, 40u);
+  EXPECT_GT(steps, 30u);
 }
 
 // Changes one occurrence of `from` in the text of step `k`.

@@ -48,7 +48,7 @@ void expect_round_trip(const graph::Graph& g, const std::map<std::string, int64_
 
 TEST(OnnxExport, WhatIsWrittenReadsBackAndComputesTheSame) {
   const char* const kBodies[] = {
-      "  output Y = softmax(contract(\"b i k, k n -> b i n\", X, W), axis=2)",
+      "  output Y = softmax(add(contract(\"b i k, k n -> b i n\", X, W), c), axis=2)",
       "  m, u = scaled_reduce(\"b i k -> b i | -> b i\", X)\n  output Y = unscale(u, m)",
       "  output Y = mul(X, extent(of=[K], dtype=f32))",
       "  output Y = sum(where(lt(iota(shape=[2, I, K], axis=1, dtype=i64), 2), X, -1.5), axes=[-1], keepdims=true)",
@@ -63,10 +63,10 @@ TEST(OnnxExport, WhatIsWrittenReadsBackAndComputesTheSame) {
       "  output Y = any(lt(X, 0.5), axes=[1])\n  output Z = cast(all(ne(X, 0.5), axes=[0]), dtype=f32)",
       "  output Y = broadcast(mean(X, axes=[0, 1, 2]), shape=[I, K])"};
   for (const char* body : kBodies) {
-    const auto g = parsed(
-        std::string("graph e {\n  dim I in 1..64\n  dim K in 1..64\n  input X: f32[2, I, K]\n  const W: f32[5, 4] = "
-                    "normal(seed=3, mean=0.0, scale=1.0)\n") +
-        body + "\n}");
+    const auto g = parsed(std::string("graph e {\n  dim I in 1..64\n  dim K in 1..64\n  input X: f32[2, I, K]\n  input "
+                                      "W: f32[K, 4]\n  const c: f32[4] = "
+                                      "normal(seed=3, mean=0.0, scale=1.0)\n") +
+                          body + "\n}");
     expect_round_trip(g, {{"I", 3}, {"K", 5}});
   }
 }
