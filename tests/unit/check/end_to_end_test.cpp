@@ -26,6 +26,25 @@ TEST(Check, EveryCertificateOfTheSubgraphsIsAccepted) {
   EXPECT_GT(steps, 30u);
 }
 
+TEST(Check, CertificatesOfSplitGraphsAreAccepted) {
+  for (const auto& s : subgraphs()) {
+    if (s.name != "mha" && s.name != "rmsnorm_linear" && s.name != "lora") continue;
+    algebra::SearchOptions options;
+    options.split = algebra::splittable_indices(s.graph).at(0);
+    const auto text = algebra::certificate(s.graph, 1, options);
+    ASSERT_TRUE(text.ok()) << render(text.errors(), nullptr);
+    const auto report = check_certificate(*text, {.draws = 1});
+    EXPECT_TRUE(report.ok()) << s.name << (report.ok() ? "" : render(report.errors(), nullptr));
+    auto forged = nlohmann::ordered_json::parse(*text);
+    std::string result = forged["result"].get<std::string>();
+    const size_t at = result.find("= reshape(");
+    ASSERT_NE(at, std::string::npos);
+    result.replace(result.find(")", at), 1, "))").replace(at, 10, "= neg(reshape(");
+    forged["result"] = result;
+    EXPECT_FALSE(check_certificate(forged.dump(), {.draws = 1}).ok()) << s.name;
+  }
+}
+
 // Changes one occurrence of `from` in the text of step `k`.
 bool change(nlohmann::ordered_json& graph, const std::string& from, const std::string& to) {
   std::string text = graph.get<std::string>();
