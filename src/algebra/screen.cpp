@@ -74,12 +74,15 @@ FloatArray FloatDraw::make(TermId id) {
     }
     case Kind::literal: out.values = {is_real(t.dtype) ? rounded(t.value) : t.value}; return out;
     case Kind::extent: {
-      // The product of the labels of that extent; what is none keeps its number or counts 1.
-      double v = 1;
-      bool found = false;
-      for (uint32_t l = 0; l < form_.label_count() && !found; ++l)
-        if (form_.label(l).extent == t.extent) v = static_cast<double>(extents_[l]), found = true;
-      if (!found) v = static_cast<double>(form_.syms().as_constant(t.extent).value_or(7));
+      // A label's extent, or a number made of such; what is none counts 7.
+      const auto of = [&](sym::Expr e) -> std::optional<int64_t> {
+        for (uint32_t l = 0; l < form_.label_count(); ++l)
+          if (form_.label(l).extent == e) return extents_[l];
+        return std::nullopt;
+      };
+      const auto whole = of(t.extent);
+      const double v = static_cast<double>(
+          whole ? *whole : form_.syms().evaluate(t.extent, [&](sym::Expr s) { return of(s).value_or(7); }).value_or(7));
       out.values = {v};
       return out;
     }

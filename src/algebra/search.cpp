@@ -106,7 +106,8 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
   const bool split = program.split && (labels.contains(program.split->parts) || labels.contains(program.split->part));
   try {
     Normaliser normal(form);
-    Values values(normal, options.max_values);
+    const auto pair = split ? std::optional(std::pair(program.split->parts, program.split->part)) : std::nullopt;
+    Values values(normal, options.max_values, pair);
     std::vector<ClassId> roots;
     for (const Root& r : step.roots) roots.push_back(values.add(r.term));
     values.saturate();
@@ -123,7 +124,7 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
                          values.classes().size() > 800   ? 5u
                          : values.classes().size() > 200 ? 8u
                                                          : 12u,
-                         split ? std::optional(std::pair(program.split->parts, program.split->part)) : std::nullopt});
+                         pair});
     std::optional<Screen> screen;
     std::vector<Choice> choices = extractor.run(roots);
     for (Choice& c : extractor.diverse(roots, choices, options.keep)) choices.push_back(std::move(c));

@@ -56,9 +56,36 @@ ClassId Values::add(TermId id) {
   if (t.args.empty()) p.term = id;
   const ClassId c = class_of(normal_.of(id), t.dtype);
   classes_[c].given = true;
-  propose(c, std::move(p));
+  propose(c, p);
+  if (split_) stop_half_way(c, t, p);
   by_term_.emplace(id, c);
   return c;
+}
+
+// A sum of the input graph over a split index: the same over the elements of each part, then over the parts. Normal
+// forms would only do so after multiplying out, which loses the pivot of a variance.
+void Values::stop_half_way(ClassId c, const Term& t, const Producer& p) {
+  Indices last, first;
+  for (IndexId i : t.bound) (form_.at(i).label == split_->first ? last : first).push_back(i);
+  const bool part =
+      std::any_of(first.begin(), first.end(), [&](IndexId i) { return form_.at(i).label == split_->second; });
+  const bool sum = t.kind == Kind::contract || (t.kind == Kind::reduce && t.op == Op::sum);
+  if (last.empty() || !part || !sum) return;
+  PolyId body = normal_.of(t.args[0]);
+  if (t.kind == Kind::contract) body = normal_.mul(body, normal_.of(t.args[1]));
+  const ClassId inner = class_of(normal_.sum(first, body), t.dtype);
+  Producer q = p;
+  q.bound = first;
+  q.given = false;
+  q.rule = "reduction in two steps";
+  propose(inner, q);
+  Producer r;
+  r.kind = Kind::reduce;
+  r.op = Op::sum;
+  r.bound = last;
+  r.args = {inner};
+  r.rule = "reduction in two steps";
+  propose(c, r);
 }
 
 void Values::saturate() {
