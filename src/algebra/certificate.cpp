@@ -21,7 +21,9 @@ Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchO
   j["policies"] = {{"rounding", options.rounding_free ? "free" : "kept"},
                    {"overflow", "equal where the safe form of the input graph is finite"},
                    {"empty_rows", "as the input graph says (quot0: 0)"}};
-  j["input"] = open_text(graph);
+  // With a split index the input graph is meant for extents that are products, as all graphs of the result are.
+  if (!options.split.empty()) j["policies"]["split"] = options.split;
+  j["input"] = open_text(options.split.empty() ? graph : result.graphs[0].graph);
   j["steps"] = nlohmann::json::array();
   for (const Derived& d : found.derivation) {
     nlohmann::ordered_json step{{"rule", d.rule}, {"value", d.value}, {"before", d.before}, {"after", d.after}};

@@ -35,19 +35,28 @@ class Emitter {
 
   Graph run(const std::vector<std::vector<Root>>& replaced) {
     for (sym::Expr d : g_.dims()) {
+      if (program_.split && d == program_.split->replaced) continue;
       const auto range = b_.syms().symbol_range(d);
       b_.dim(b_.syms().symbol_name(d), range.lo, range.hi);
     }
+    if (program_.split)
+      for (uint32_t l : {program_.split->parts, program_.split->part}) {
+        const sym::Expr e = form_.label(l).extent;
+        const auto range = b_.syms().symbol_range(e);
+        b_.dim(b_.syms().symbol_name(e), range.lo, range.hi);
+      }
     for (ValueId v : g_.leaves()) {
       const auto& n = g_.producer(v);
       const std::string& name = n.attributes.get<std::string>("name");
       const auto& type = g_.type(v);
-      if (n.op == Op::input)
-        values_[v.index] = b_.input(name, type.dtype, type.shape);
+      // A constant has constant extents; one with a split axis is for the caller to give.
+      if (n.op == Op::input || (n.op == Op::constant && program_.shapes.contains(v.index)))
+        values_[v.index] = b_.input(name, type.dtype, program_.shape(v));
       else if (n.op == Op::scalar)
         values_[v.index] = b_.scalar(name, type.dtype);
       else
-        values_[v.index] = b_.constant(name, type.dtype, type.shape, n.attributes.get<graph::ConstantData>("data"));
+        values_[v.index] =
+            b_.constant(name, type.dtype, program_.shape(v), n.attributes.get<graph::ConstantData>("data"));
     }
     for (size_t s = 0; s < program_.steps.size(); ++s) {
       const Step& step = program_.steps[s];
@@ -98,7 +107,7 @@ class Emitter {
       plain &= root.axes[a].size() <= 1;
     }
     if (!plain)
-      v = b_.make(Op::reshape, {v}, {{"shape", type.shape}});
+      v = b_.make(Op::reshape, {v}, {{"shape", program_.shape(root.value)}});
     else if (!added.empty())
       v = b_.make(Op::unsqueeze, {v}, {{"axes", added}});
     return convert(v, type.dtype);

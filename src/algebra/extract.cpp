@@ -41,6 +41,17 @@ double Extractor::cost(ClassId c, const Producer& p, const Scenario& s) const {
   const auto& classes = values_.classes();
   if (free_of_charge_[c] || p.term.valid()) return 0;
   const double out = elements(normal_.free(classes[c].poly), s);
+  if (options_.split) {
+    bool parts = false, part = false;
+    for (IndexId i : p.bound) {
+      parts = parts || normal_.form().at(i).label == options_.split->first;
+      part = part || normal_.form().at(i).label == options_.split->second;
+    }
+    for (ClassId a : p.args)
+      for (IndexId i : normal_.free(classes[a].poly))  // parts are put together last
+        part = part || (parts && normal_.form().at(i).label == options_.split->second);
+    if (parts && part) return kWholeReduction;
+  }
   switch (p.kind) {
     case Kind::map:
       switch (p.op) {
@@ -166,10 +177,14 @@ std::vector<Extractor::Scenario> Extractor::scenarios() const {
   // No extent is looked at: one even scenario, and random ones.
   std::vector<Scenario> out;
   Rng rng(0x7363656e);
-  for (int k = 0; k < 4; ++k) {
+  for (int k = 0; k < (options_.split ? 1 : 4); ++k) {
     out.emplace_back();
     for (size_t l = 0; l < normal_.form().label_count(); ++l)
       out.back().extents.push_back(k == 0 ? 256 : std::vector<double>{4, 64, 512, 4096}[rng.below(4)]);
+  }
+  if (options_.split) {  // few long parts
+    out[0].extents[options_.split->first] = 8;
+    out[0].extents[options_.split->second] = 512;
   }
   return out;
 }

@@ -16,7 +16,11 @@ struct Choice {
 struct ExtractOptions {
   size_t keep = 32;       // choices for all roots together, per scenario
   size_t keep_inner = 6;  // per class
+  // The labels of a split index: reductions over both at once are to be avoided, so that each stops half way.
+  std::optional<std::pair<uint32_t, uint32_t>> split;
 };
+
+constexpr double kWholeReduction = 1e30;  // what such a reduction costs
 
 class Extractor {
  public:

@@ -242,6 +242,7 @@ Print Draw::extremum(const std::vector<const Print*>& args, const Indices& bound
   const auto to = offsets(all, free);
   std::vector<std::vector<std::pair<uint64_t, std::pair<const Print*, size_t>>>> seen(n);
   p.sets.resize(n);
+  p.minimum = minimum;
   const uint8_t ignored = minimum ? kHigh : kLow;
   std::vector<bool> other(n);
   for (const Print* a : args) {
@@ -254,7 +255,7 @@ Print Draw::extremum(const std::vector<const Print*>& args, const Indices& bound
         other[to[i]] = true;
         continue;
       }
-      if (!a->sets.empty() && !minimum && !a->sets[k].empty())
+      if (!a->sets.empty() && a->minimum == minimum && !a->sets[k].empty())
         for (uint64_t v : a->sets[k]) seen[to[i]].push_back({v, {a, k}});
       else
         seen[to[i]].push_back({a->levels.back()[k], {a, k}});

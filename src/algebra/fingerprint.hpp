@@ -15,7 +15,8 @@ struct Print {
   Indices free;                               // sorted; row-major layout in this order
   std::vector<std::vector<uint64_t>> levels;  // per level of the tower the residues; empty: not known
   std::vector<uint8_t> flags;                 // 0 finite, 1 -inf, 2 +inf; empty: all finite
-  std::vector<std::vector<uint64_t>> sets;    // of maxima: the sorted distinct operands' residues
+  std::vector<std::vector<uint64_t>> sets;    // of maxima, or of minima: the sorted distinct operands' residues
+  bool minimum = false;                       // which of the two
   bool bad = false;                           // outside of what is exact (inf - inf, division by 0)
 };
 

@@ -48,6 +48,7 @@ class Dims {
       for (int f : flatten(d)) out.push_back(f);
     return out;
   }
+  void refine(int root, std::vector<int> into) { refined_[static_cast<size_t>(root)] = std::move(into); }
   // Makes two row-major lists of equal product the same list; false where they have no common refinement.
   bool unify(const std::vector<int>& a, const std::vector<int>& b) {
     for (int guard = 0; guard < 64; ++guard) {
@@ -116,6 +117,7 @@ class Reader {
       for (sym::Expr e : g_.type(ValueId(v)).shape) axis_dims_[v].push_back(syms_.is(e, 1) ? -1 : dims_.add(e));
     barrier_.resize(g_.node_count());
     for (NodeId id : g_.node_ids()) barrier_[id.index] = !understood(id) || !link(id);
+    if (options_.split >= 0) split();
     place();
     return std::move(program_);
   }
@@ -275,6 +277,45 @@ class Reader {
     }
   }
 
+  // The axes of one class become pairs (part, place in it). An extent that is a dimension is replaced everywhere.
+  void split() {
+    const int root = dims_.root(options_.split);
+    const sym::Expr extent = dims_.extent(root);
+    const std::string name = label_stem(root);
+    const bool symbol = syms_.kind(extent) == sym::Kind::symbol;
+    const sym::Interval range =
+        symbol ? syms_.symbol_range(extent) : sym::Interval{1, syms_.as_constant(extent).value_or(1)};
+    auto fresh_symbol = [&](std::string stem, sym::Interval r) {
+      auto taken = [&](sym::Expr d) { return syms_.symbol_name(d) == stem; };
+      while (std::any_of(g_.dims().begin(), g_.dims().end(), taken)) stem += "_";
+      return syms_.symbol(stem, r);
+    };
+    const sym::Expr parts = fresh_symbol(name + "_parts", {1, std::max<int64_t>(range.hi, 1)});
+    const sym::Expr part = fresh_symbol(name + "_part", {std::min<int64_t>(range.lo, 1), range.hi});
+    if (symbol) replaced_.emplace(extent, syms_.mul(parts, part));
+    const int p = dims_.add(parts), q = dims_.add(part);
+    dims_.refine(root, {p, q});
+    program_.split = Split{name, label_for(p), label_for(q), symbol ? extent : sym::Expr{}};
+    for (uint32_t v = 0; v < g_.value_count(); ++v) {
+      const graph::Shape& before = g_.type(ValueId(v)).shape;
+      graph::Shape shape;
+      for (size_t a = 0; a < before.size(); ++a) {
+        if (axis_dims_[v][a] < 0) {
+          shape.push_back(before[a]);
+          continue;
+        }
+        const auto list = dims_.flatten(axis_dims_[v][a]);
+        sym::Expr e = syms_.substitute(before[a], replaced_);
+        if (std::find(list.begin(), list.end(), p) != list.end()) {
+          e = syms_.constant(1);
+          for (int d : list) e = syms_.mul(e, syms_.substitute(dims_.extent(d), replaced_));
+        }
+        shape.push_back(e);
+      }
+      if (shape != before) program_.shapes.emplace(v, std::move(shape));
+    }
+  }
+
   // Levels: an ordinary node stands at the highest level of its operands; results of barriers and of cut values are one
   // higher for their users. Ordinary nodes of one level that hang together are a region.
   void place() {
@@ -412,18 +453,26 @@ class Reader {
     return cuts;
   }
 
+  // What people call a dimension: as the first contraction does, or as its extent, or x.
+  std::string label_stem(int root) {
+    const auto spec = std::find_if(spec_names_.begin(), spec_names_.end(),
+                                   [&](const auto& p) { return dims_.root(p.first) == root; });
+    if (spec != spec_names_.end()) return spec->second;
+    const sym::Expr e = dims_.extent(root);
+    std::string stem = syms_.kind(e) == sym::Kind::symbol ? syms_.symbol_name(e) : "x";
+    std::transform(stem.begin(), stem.end(), stem.begin(), [](unsigned char c) { return std::tolower(c); });
+    return stem;
+  }
+
   uint32_t label_for(int dim) {
     const int r = dims_.root(dim);
     auto [it, fresh] = label_of_.emplace(r, 0);
     if (fresh) {
-      const sym::Expr e = dims_.extent(r);
-      std::string stem = syms_.kind(e) == sym::Kind::symbol ? syms_.symbol_name(e) : "x";
-      std::transform(stem.begin(), stem.end(), stem.begin(), [](unsigned char c) { return std::tolower(c); });
-      const auto spec =
-          std::find_if(spec_names_.begin(), spec_names_.end(), [&](const auto& p) { return dims_.root(p.first) == r; });
-      if (spec != spec_names_.end()) stem = spec->second;
+      const sym::Expr e = syms_.substitute(dims_.extent(r), replaced_);
+      std::string stem = label_stem(r);
       const std::string base = stem;
       for (int n = 1; !names_.insert(stem).second; ++n) stem = base + "_" + std::to_string(n);
+      program_.label_class.push_back(r);
       it->second = program_.form->add_label(e, stem);
     }
     return it->second;
@@ -493,7 +542,7 @@ class Reader {
         if (n.op == Op::extent) {
           const sym::Expr of = n.attributes.get<std::vector<sym::Expr>>("of")[0];
           if (auto c = syms_.as_constant(of)) return form.literal(static_cast<double>(*c), dtype);
-          return form.extent_of(of, dtype);
+          return form.extent_of(syms_.substitute(of, replaced_), dtype);
         }
         return expand_iota(n, axes, dtype);
       case Category::elementwise: {
@@ -615,6 +664,7 @@ class Reader {
   const std::set<ValueId>* cut_ = nullptr;
   std::map<std::pair<ValueId, Axes>, TermId> memo_;
   std::map<int, uint32_t> label_of_;
+  std::unordered_map<sym::Expr, sym::Expr> replaced_;
   std::vector<std::pair<int, std::string>> spec_names_;  // what contractions call a dimension
   std::set<std::string> names_;
 };
@@ -622,5 +672,31 @@ class Reader {
 }  // namespace
 
 Program read(const Graph& graph, const ReadOptions& options) { return Reader(graph, options).run(); }
+
+std::vector<Splittable> splittable(const Program& program) {
+  const Form& form = *program.form;
+  std::set<uint32_t> bound;
+  for (uint32_t k = 0; k < form.size(); ++k)
+    for (IndexId i : form.at(TermId(k)).bound) bound.insert(form.at(i).label);
+  std::vector<Splittable> out;
+  for (uint32_t l : bound) {
+    const Label& label = form.label(l);
+    Splittable s{label.name, form.syms().print(label.extent), program.label_class[l], ""};
+    // Barriers keep the shapes that they were given.
+    for (const Step& step : program.steps) {
+      if (!step.barrier.valid() || !s.why_not.empty()) continue;
+      const Node& n = program.graph->node(step.barrier);
+      std::vector<ValueId> seen = n.operands;
+      seen.insert(seen.end(), n.results.begin(), n.results.end());
+      for (ValueId v : seen)
+        for (sym::Expr e : program.graph->type(v).shape)
+          if (e == label.extent ||
+              (form.syms().kind(label.extent) == sym::Kind::symbol && form.syms().mentions(e, label.extent)))
+            s.why_not = fmt::format("a `{}`, which is not taken apart, has an axis of its extent", info(n.op).name);
+    }
+    out.push_back(std::move(s));
+  }
+  return out;
+}
 
 }  // namespace cleave::algebra

@@ -441,6 +441,16 @@ PolyId Normaliser::rename(PolyId p, const std::map<IndexId, IndexId>& by) {
   return out;
 }
 
+PolyId Normaliser::reduce(Atom like, const Indices& outer) {
+  // Indices that the argument lacks do not matter to extrema.
+  const Indices bound = cleave::algebra::common(outer, free(like.args[0]));
+  if (bound != outer && like.op == Op::prod) throw TooLarge{};
+  if (bound.empty()) return like.args[0];
+  like.free.clear();
+  like.bound.clear();
+  return single({{1, 1}, {{canonical(std::move(like), bound), {1, 1}}}});
+}
+
 AtomId Normaliser::rename(AtomId id, const std::map<IndexId, IndexId>& by) {
   Atom a = atoms_[id];
   bool touched = false;
@@ -526,10 +536,7 @@ PolyId Normaliser::of(TermId id) {
       a.args = {x};
       a.arg_types = {t.dtype};
       a.predicate = t.dtype == DType::boolean;
-      // Indices that the argument lacks do not matter to extrema.
-      const Indices bound = cleave::algebra::common(t.bound, free(x));
-      if (bound != t.bound && t.op == Op::prod) throw TooLarge{};
-      out = bound.empty() ? x : single({{1, 1}, {{canonical(std::move(a), bound), {1, 1}}}});
+      out = reduce(std::move(a), t.bound);
       break;
     }
     case Kind::scaled_sum: throw TooLarge{};
@@ -562,6 +569,7 @@ PolyId Normaliser::map(const Term& t) {
     case Op::rsqrt: return pow(x[0], {-1, 2});
     case Op::exp: return exp(x[0]);
     case Op::log: return log(x[0]);
+    case Op::logical_and: return mul(x[0], x[1]);  // predicates are 0 or 1
     case Op::where:
       if (form_.is_literal(t.args[2], -std::numeric_limits<double>::infinity())) return mask(x[0], x[1], t.dtype);
       break;

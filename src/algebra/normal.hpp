@@ -97,6 +97,7 @@ class Normaliser {
   PolyId exp(PolyId a);
   PolyId log(PolyId a);
   PolyId rename(PolyId p, const std::map<IndexId, IndexId>& by);
+  PolyId reduce(Atom like, const Indices& bound);            // the reduction of like.args[0] over `bound` by like.op
   PolyId mask(PolyId condition, PolyId value, DType dtype);  // where(condition, value, -inf)
   Monomial times(const Monomial& a, const Monomial& b) const;
   Monomial power(const Monomial& a, Rational q) const;  // factor by factor; meant for powers that were factors already

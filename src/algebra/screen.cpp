@@ -15,6 +15,7 @@ using graph::Op;
 
 namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kLargest = 0x1p126;  // beyond, f32 may overflow
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 }  // namespace
 
@@ -73,12 +74,15 @@ FloatArray FloatDraw::make(TermId id) {
     }
     case Kind::literal: out.values = {is_real(t.dtype) ? rounded(t.value) : t.value}; return out;
     case Kind::extent: {
-      // The product of the labels of that extent; what is none keeps its number or counts 1.
-      double v = 1;
-      bool found = false;
-      for (uint32_t l = 0; l < form_.label_count() && !found; ++l)
-        if (form_.label(l).extent == t.extent) v = static_cast<double>(extents_[l]), found = true;
-      if (!found) v = static_cast<double>(form_.syms().as_constant(t.extent).value_or(7));
+      // A label's extent, or a number made of such; what is none counts 7.
+      const auto of = [&](sym::Expr e) -> std::optional<int64_t> {
+        for (uint32_t l = 0; l < form_.label_count(); ++l)
+          if (form_.label(l).extent == e) return extents_[l];
+        return std::nullopt;
+      };
+      const auto whole = of(t.extent);
+      const double v = static_cast<double>(
+          whole ? *whole : form_.syms().evaluate(t.extent, [&](sym::Expr s) { return of(s).value_or(7); }).value_or(7));
       out.values = {v};
       return out;
     }
@@ -207,9 +211,48 @@ void leaves_of(const Form& form, TermId id, std::set<uint32_t>& out, std::set<Te
   for (TermId a : t.args) leaves_of(form, a, out, seen, reduced, masked);
 }
 
+// Leaves that are scores of exponentials, or results, as they come in: nothing that multiplies or sums them stands
+// between.
+struct Direct {
+  const Form& form;
+  std::set<std::pair<TermId, bool>> seen;
+  std::set<uint32_t> found, others;
+
+  void visit(TermId id, bool open) {
+    if (!seen.emplace(id, open).second) return;
+    const Term& t = form.at(id);
+    if (t.kind == Kind::leaf) (open ? found : others).insert(t.source);
+    bool below = open;
+    if (t.kind == Kind::map) {
+      switch (t.op) {
+        case Op::exp: below = true; break;
+        case Op::add:
+        case Op::sub:
+        case Op::neg:
+        case Op::max:
+        case Op::min:
+        case Op::where:
+        case Op::isinf:
+        case Op::eq:
+        case Op::log: break;
+        case Op::mul:
+        case Op::div:
+          below = below && std::any_of(t.args.begin(), t.args.end(), [&](TermId a) {
+                    return form.at(a).kind == Kind::literal || form.at(a).kind == Kind::extent;
+                  });
+          break;
+        default: below = false;
+      }
+    } else if (t.kind != Kind::reduce || (t.op != Op::amax && t.op != Op::amin)) {
+      below = false;
+    }
+    for (TermId a : t.args) visit(a, below);
+  }
+};
+
 }  // namespace
 
-Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed)
+Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId> reference, uint64_t seed)
     : form_(form), reference_(std::move(reference)) {
   std::set<uint32_t> leaves, reduced;
   std::set<TermId> seen;
@@ -224,43 +267,73 @@ Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed)
                        : long_labels <= 4   ? 7
                        : long_labels <= 8   ? 3
                                             : 2);
-  cases_.push_back({"ordinary data", [seed](uint32_t s, auto c) { return normal_at(seed, s, c); }, false});
-  cases_.push_back({"large data", [seed](uint32_t s, auto c) { return 12 * normal_at(seed + 1, s, c); }, false});
-  cases_.push_back({"small data", [seed](uint32_t s, auto c) { return 1e-3 * normal_at(seed + 2, s, c); }, false});
+  Direct direct{form_, {}, {}, {}};
+  for (TermId r : given) direct.visit(r, true);
+  cases_.push_back({"ordinary data", [seed](uint32_t s, auto c) { return normal_at(seed, s, c); }, Case::ordinary});
+  cases_.push_back(
+      {"large data", [seed](uint32_t s, auto c) { return 12 * normal_at(seed + 1, s, c); }, Case::ordinary});
+  cases_.push_back(
+      {"small data", [seed](uint32_t s, auto c) { return 1e-3 * normal_at(seed + 2, s, c); }, Case::ordinary});
   cases_.push_back({"one-hot rows",
                     [seed](uint32_t s, auto c) {
                       int64_t sum = 0;
                       for (int64_t x : c) sum += x;
                       return sum % 5 == static_cast<int64_t>(s % 5) ? 30.0 : 1e-2 * normal_at(seed + 3, s, c);
                     },
-                    false});
+                    Case::ordinary});
   for (uint32_t leaf : leaves) {
     cases_.push_back({fmt::format("a mean of 3000 in input {}", leaf),
                       [seed, leaf](uint32_t s, auto c) { return normal_at(seed + 4, s, c) + (s == leaf ? 3000 : 0); },
-                      false});
+                      Case::ordinary, true});
+    // Coarse enough that adding such numbers is exact.
+    cases_.push_back({fmt::format("a mean of 32768 in input {}", leaf),
+                      [seed, leaf](uint32_t s, auto c) {
+                        const double x = normal_at(seed + 5, s, c);
+                        return s == leaf ? std::round(8 * x) / 8 + 32768 : x;
+                      },
+                      Case::ordinary, true});
     // At several places where there are masks: what one leaves out must not come back as a factor (0 times NaN).
     for (int64_t place = 0; place < (masked_ ? 4 : 1); ++place)
-      cases_.push_back({fmt::format("a NaN in input {}", leaf),
-                        [seed, leaf, place](uint32_t s, auto c) {
-                          const bool here =
-                              std::all_of(c.begin(), c.end(), [&](int64_t x) { return x == 0 || x == place; }) &&
-                              (c.empty() || c.back() == place);
-                          return s == leaf && here ? kNan : normal_at(seed, s, c);
-                        },
-                        true});
+      for (double poison : {kNan, kInfinity, -kInfinity})
+        cases_.push_back({fmt::format("{} in input {}",
+                                      std::isnan(poison) ? "a NaN"
+                                      : poison > 0       ? "an infinity"
+                                                         : "a negative infinity",
+                                      leaf),
+                          [seed, leaf, place, poison](uint32_t s, auto c) {
+                            const bool here =
+                                std::all_of(c.begin(), c.end(), [&](int64_t x) { return x == 0 || x == place; }) &&
+                                (c.empty() || c.back() == place);
+                            return s == leaf && here ? poison : normal_at(seed, s, c);
+                          },
+                          std::isnan(poison) ? Case::poison : Case::infinite, false,
+                          direct.found.contains(leaf) && !direct.others.contains(leaf)});
   }
   for (const Case& c : cases_) {
     FloatDraw exact(form_, extents_, c.leaf, false);
     FloatDraw& rounded = rounded_.emplace_back(form_, extents_, c.leaf, true);
+    FloatDraw moved(
+        form_, extents_,
+        [&](uint32_t s, std::span<const int64_t> at) {
+          const double v = c.leaf(s, at);
+          return normal_at(seed + 6, s, at) < 0 ? v * (1 - 0x1p-23) : v * (1 + 0x1p-23);
+        },
+        false);
     Expected e;
-    for (TermId r : reference_) {
-      const auto &want = exact.of(r).values, &got = rounded.of(r).values;
+    for (size_t k = 0; k < reference_.size(); ++k) {
+      const auto& want = exact.of(c.kind == Case::ordinary ? reference_[k] : given[k]).values;
+      const auto& got = rounded.of(reference_[k]).values;
+      const auto shaken =
+          c.kind == Case::ordinary && !c.shifted ? moved.of(reference_[k]).values : std::vector<double>{};
       double worst = 0, largest = 0;
       for (size_t i = 0; i < want.size(); ++i) {
-        if (std::isfinite(want[i]) && std::isfinite(got[i])) worst = std::max(worst, std::abs(want[i] - got[i]));
-        if (std::isfinite(want[i])) largest = std::max(largest, std::abs(want[i]));
+        if (!std::isfinite(want[i]) || std::abs(want[i]) > kLargest) continue;
+        if (std::isfinite(got[i])) worst = std::max(worst, std::abs(want[i] - got[i]));
+        if (!shaken.empty()) worst = std::max(worst, std::abs(want[i] - shaken[i]));
+        largest = std::max(largest, std::abs(want[i]));
       }
-      // Four times what the input graph's own form is off by, or what rounding a sum of this length may cost.
+      // Four times what the input graph's own form is off by, or what one rounding of its data costs where its sums
+      // cancel, or what rounding a sum of this length may cost.
       const double terms =
           extents_.empty() ? 1 : static_cast<double>(*std::max_element(extents_.begin(), extents_.end()));
       e.exact.push_back(want);
@@ -270,29 +343,40 @@ Screen::Screen(Form& form, std::vector<TermId> reference, uint64_t seed)
   }
 }
 
-std::string Screen::refuse(const std::vector<TermId>& candidate) {
+Screen::Verdict Screen::judge(const std::vector<TermId>& candidate) {
+  Verdict verdict;
   for (size_t k = 0; k < cases_.size(); ++k) {
-    FloatDraw& rounded = rounded_[k];
+    const Case& c = cases_[k];
     for (size_t r = 0; r < candidate.size(); ++r) {
-      const auto& got = rounded.of(candidate[r]).values;
+      const auto& got = rounded_[k].of(candidate[r]).values;
       const auto& want = expected_[k].exact[r];
       for (size_t i = 0; i < want.size(); ++i) {
-        if (cases_[k].poison) {
-          if (std::isnan(want[i]) && !std::isnan(got[i]))
-            return fmt::format("{}: it does not reach an output that it should", cases_[k].name);
-          if (!std::isnan(want[i]) && std::isnan(got[i]))
-            return fmt::format("{}: it reaches an output that it should not", cases_[k].name);
+        const bool nan = std::isnan(want[i]);
+        if (c.kind == Case::poison) {
+          if (nan != std::isnan(got[i]))
+            return {
+                fmt::format("{}: it {}", c.name,
+                            nan ? "does not reach an output that it should" : "reaches an output that it should not"),
+                0};
           continue;
         }
-        if (!std::isfinite(want[i])) continue;
+        if (c.kind == Case::infinite && !std::isfinite(want[i])) {
+          if (nan ? std::isnan(got[i]) : got[i] == want[i]) continue;
+          ++verdict.infinities;
+          if (c.strict) return {fmt::format("{}: {} instead of {}", c.name, got[i], want[i]), verdict.infinities};
+        }
+        if (!std::isfinite(want[i]) || std::abs(want[i]) > kLargest) continue;
         const double off = std::abs(got[i] - want[i]);
+        if (c.kind == Case::infinite && !c.strict && !std::isfinite(got[i])) {
+          ++verdict.infinities;
+          continue;
+        }
         if (!(off <= expected_[k].allowed[r][i]))
-          return fmt::format("{}: off by {:.2g} where {:.2g} is allowed", cases_[k].name, off,
-                             expected_[k].allowed[r][i]);
+          return {fmt::format("{}: off by {:.2g} where {:.2g} is allowed", c.name, off, expected_[k].allowed[r][i]), 0};
       }
     }
   }
-  return "";
+  return verdict;
 }
 
 }  // namespace cleave::algebra

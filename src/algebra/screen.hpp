@@ -42,16 +42,25 @@ class FloatDraw {
 
 class Screen {
  public:
-  // `reference`: the roots of the input graph, stabilised.
-  Screen(Form& form, std::vector<TermId> reference, uint64_t seed);
-  // Why a candidate is refused; empty: it is not.
-  std::string refuse(const std::vector<TermId>& candidate);
+  // `given`: the roots of the input graph, which say what becomes of NaN and infinities; `reference`: their stable
+  // forms.
+  Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId> reference, uint64_t seed);
+  // Why a candidate is refused (empty: it is not), and in how many places it makes something else of an infinity than
+  // the input graph does. Such a place is a reason to refuse where the infinity is a score of an exponential, or a
+  // result, as it comes in. Elsewhere sums of products, associated anew, are free to say inf - inf.
+  struct Verdict {
+    std::string why;
+    size_t infinities = 0;
+  };
+  Verdict judge(const std::vector<TermId>& candidate);
 
  private:
   struct Case {
     std::string name;
     FloatDraw::Leaf leaf;
-    bool poison;
+    enum { ordinary, poison, infinite } kind;
+    bool shifted = false;  // ordinary: far from 0, where what cancels must not cost digits
+    bool strict = false;   // infinite: any other result is a reason to refuse
   };
   struct Expected {
     std::vector<std::vector<double>> exact, allowed;  // per root; allowed: absolute, NaN cases excluded

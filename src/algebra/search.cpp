@@ -10,6 +10,7 @@
 #include "algebra/extract.hpp"
 #include "algebra/index_form.hpp"
 #include "algebra/screen.hpp"
+#include "algebra/side_by_side.hpp"
 #include "algebra/stabilise.hpp"
 
 namespace cleave::algebra {
@@ -102,9 +103,11 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
         std::find(result.nonempty.begin(), result.nonempty.end(), text) == result.nonempty.end())
       result.nonempty.push_back(text);
   }
+  const bool split = program.split && (labels.contains(program.split->parts) || labels.contains(program.split->part));
   try {
     Normaliser normal(form);
-    Values values(normal, options.max_values);
+    const auto pair = split ? std::optional(std::pair(program.split->parts, program.split->part)) : std::nullopt;
+    Values values(normal, options.max_values, pair);
     std::vector<ClassId> roots;
     for (const Root& r : step.roots) roots.push_back(values.add(r.term));
     values.saturate();
@@ -117,42 +120,62 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
     if (values.disputed()) return out;
     auto constant = [&](uint32_t source) { return program.graph->producer(graph::ValueId(source)).op == Op::constant; };
     Extractor extractor(values, normal, constant,
-                        {std::max<size_t>(options.keep, 1), values.classes().size() > 800   ? 5u
-                                                            : values.classes().size() > 200 ? 8u
-                                                                                            : 12u});
+                        {std::max<size_t>(options.keep, 1),
+                         values.classes().size() > 800   ? 5u
+                         : values.classes().size() > 200 ? 8u
+                                                         : 12u,
+                         pair});
     std::optional<Screen> screen;
     std::vector<Choice> choices = extractor.run(roots);
     for (Choice& c : extractor.diverse(roots, choices, options.keep)) choices.push_back(std::move(c));
+    std::erase_if(choices, [](const Choice& c) { return c.cost >= kWholeReduction; });
     for (const Choice& choice : choices) {
       Alternative a;
       a.cost = choice.cost;
       const auto terms =
           Extractor::build(values, roots, form, [&](ClassId c) { return Extractor::pick_of(choice, c); });
-      for (size_t i = 0; i < roots.size(); ++i) {
-        CHECK(terms[i].valid(), "a choice needs itself");
-        a.roots.push_back({step.roots[i].value, stabilise(form, terms[i]), step.roots[i].axes});
-      }
-      const bool known = std::any_of(out.begin(), out.end(), [&](const Alternative& b) {
-        return std::equal(a.roots.begin(), a.roots.end(), b.roots.begin(),
-                          [](const Root& x, const Root& y) { return x.term == y.term; });
-      });
-      if (known) continue;
+      for (TermId t : terms) CHECK(t.valid(), "a choice needs itself");
+      auto stable = [&](Care care) {
+        std::vector<TermId> list;
+        for (TermId t : terms) list.push_back(stabilise(form, t, care));
+        return list;
+      };
+      std::vector<TermId> candidate = stable(Care::most);
       if (options.screen) {
-        std::vector<TermId> candidate;
-        for (const Root& r : a.roots) candidate.push_back(r.term);
         if (!screen) {
-          std::vector<TermId> reference;
+          std::vector<TermId> given, reference;
+          for (const Root& r : step.roots) given.push_back(r.term);
           for (const Root& r : out[0].roots) reference.push_back(r.term);
-          screen.emplace(form, reference, options.seed);
+          screen.emplace(form, given, reference, options.seed);
         }
-        if (const std::string why = screen->refuse(candidate); !why.empty()) {
+        // The cheapest stable form among those that treat infinities most as the input graph does.
+        std::optional<Screen::Verdict> best;
+        std::vector<TermId> before;
+        for (Care care : {Care::least, Care::logarithms, Care::most}) {
+          std::vector<TermId> next = stable(care);
+          if (next == before) continue;
+          before = next;
+          Screen::Verdict v = screen->judge(next);
+          if (best && !(best->why.empty() ? v.why.empty() && v.infinities < best->infinities : v.why.empty())) continue;
+          best = std::move(v);
+          candidate = std::move(next);
+          if (best->why.empty() && best->infinities == 0) break;
+        }
+        if (!best->why.empty()) {
           ++result.screened_out;
           std::string what;
           for (TermId t : candidate) what += (what.empty() ? "" : "; ") + form.print(t);
-          result.screened.push_back(fmt::format("{} ({})", what, why));
+          result.screened.push_back(fmt::format("{} ({})", what, best->why));
           continue;
         }
       }
+      const bool known = std::any_of(out.begin(), out.end(), [&](const Alternative& b) {
+        return std::equal(candidate.begin(), candidate.end(), b.roots.begin(),
+                          [](TermId x, const Root& y) { return x == y.term; });
+      });
+      if (known) continue;
+      for (size_t i = 0; i < roots.size(); ++i)
+        a.roots.push_back({step.roots[i].value, candidate[i], step.roots[i].axes});
       a.path = path_of(values, choice, roots, form, options.record_path);
       out.push_back(std::move(a));
     }
@@ -160,6 +183,20 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
     result.saturated = false;  // numbers or sums beyond all measure: the region stays as it is
   }
   return out;
+}
+
+Result<int> class_to_split(const Program& program, const std::string& name) {
+  std::string names, why;
+  for (const Splittable& s : splittable(program)) {
+    if (s.name == name || s.extent == name) {
+      if (s.why_not.empty()) return s.axis_class;
+      why = s.why_not;
+    }
+    if (s.why_not.empty()) names += (names.empty() ? "`" : ", `") + s.name + "`";
+  }
+  if (why.empty())
+    why = names.empty() ? "no index is reduced" : fmt::format("the indices that are reduced are {}", names);
+  return diagnose(Code::no_such_index, name, why);
 }
 
 // Half of the list by cost, the other half by what is new in it: the order in which alternatives are offered.
@@ -170,6 +207,31 @@ std::vector<Alternative> arranged(std::vector<Alternative> list, size_t keep) {
   out.insert(out.end(), std::make_move_iterator(list.end() - static_cast<long>(keep / 3)),
              std::make_move_iterator(list.end()));
   return out;
+}
+
+// Adds graphs in which contractions stand side by side, at the end of the list.
+void merge_contractions(SearchResult& result, const SearchOptions& options) {
+  constexpr size_t kMost = 8;
+  std::set<std::string> seen;
+  for (const Found& f : result.graphs) seen.insert(print(f.graph));
+  std::vector<Found> more;
+  for (size_t k = 0; k < result.graphs.size() && more.size() < kMost; ++k) {
+    const Found& from = result.graphs[k];
+    for (SideBySide& s : side_by_side(from.graph)) {
+      if (more.size() >= kMost || !seen.insert(print(s.graph)).second) continue;
+      Found f{std::move(s.graph), "", from.derivation, from.cost + s.copied, false};
+      f.derivation.push_back(std::move(s.step));
+      if (options.record_path) f.derivation.back().graph = open_text(f.graph);
+      f.summary = summarise(f.graph);
+      f.copies = s.copied > 0;
+      more.push_back(std::move(f));
+    }
+  }
+  const size_t keep = std::max<size_t>(options.keep, 1), room = keep > more.size() ? keep - more.size() : 1;
+  if (result.graphs.size() > room)
+    result.graphs.erase(result.graphs.begin() + static_cast<long>(room), result.graphs.end());
+  for (Found& f : more)
+    if (result.graphs.size() < keep) result.graphs.push_back(std::move(f));
 }
 
 }  // namespace
@@ -190,7 +252,11 @@ Result<SearchResult> search(const Graph& graph, const SearchOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   if (Diagnostics bad = verify(graph); !bad.empty()) return bad;
   SearchResult result;
-  const Program program = read(graph, {48, options.rounding_free});
+  Program program = read(graph, {48, options.rounding_free, -1});
+  if (!options.split.empty()) {
+    TRY_ASSIGN(const int axis_class, class_to_split(program, options.split));
+    program = read(graph, {48, options.rounding_free, axis_class});
+  }
   std::vector<std::vector<Alternative>> by_step;
   size_t most = 1;
   for (const Step& step : program.steps) {
@@ -205,7 +271,7 @@ Result<SearchResult> search(const Graph& graph, const SearchOptions& options) {
   std::set<std::string> seen;
   for (size_t k = 0; k < most && result.graphs.size() < std::max<size_t>(options.keep, 1); ++k) {
     std::vector<std::vector<Root>> roots, plain;
-    Found found{graph, "", {}, 0};
+    Found found{graph, "", {}, 0, program.split && k > 0};
     for (size_t i = 0; i < by_step.size(); ++i) plain.push_back(program.steps[i].roots);
     for (size_t i = 0; i < by_step.size(); ++i) {
       roots.emplace_back();
@@ -227,8 +293,16 @@ Result<SearchResult> search(const Graph& graph, const SearchOptions& options) {
     found.summary = summarise(found.graph);
     result.graphs.push_back(std::move(found));
   }
+  if (options.merge && !program.split) merge_contractions(result, options);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
+}
+
+std::vector<std::string> splittable_indices(const Graph& graph) {
+  std::vector<std::string> out;
+  for (const Splittable& s : splittable(read(graph)))
+    if (s.why_not.empty()) out.push_back(s.name);
+  return out;
 }
 
 // Stored constants become inputs: the search never looks at their values, so what holds for these holds for any, and a

@@ -14,7 +14,8 @@ struct SearchOptions {
   size_t keep = 32;           // graphs returned
   int draws = 2;              // exact evaluations of every operator
   bool rounding_free = true;  // see index_form.hpp
-  bool split = false;         // also graphs whose reductions stop half way (not yet)
+  std::string split;          // an index (its name, or its extent's): graphs whose reductions over it stop half way
+  bool merge = true;          // also contractions side by side (side_by_side.hpp)
   bool screen = true;         // drop graphs that are much less accurate than the input (screen.hpp)
   bool record_path = false;   // keep the complete graph after each swap, for certificates
 };
@@ -30,7 +31,9 @@ struct Found {
   graph::Graph graph;  // in the stabilised dialect
   std::string summary;
   std::vector<Derived> derivation;
-  double cost = 0;  // of the cheapest scenario in which it was found; for ordering only
+  double cost = 0;      // of the cheapest scenario in which it was found; for ordering only
+  bool split = false;   // reductions over the split index stop half way
+  bool copies = false;  // it puts values together that are not constant
 };
 
 struct SearchResult {
@@ -45,8 +48,12 @@ struct SearchResult {
   double seconds = 0;
 };
 
-// `graph` has no composites (graph::expand). The returned graphs have its leaves and outputs.
+// `graph` has no composites (graph::expand). The returned graphs have its leaves and outputs. With options.split the
+// extent that is split is a product of two dimensions in all of them (docs/algebra.md); error: no_such_index.
 Result<SearchResult> search(const graph::Graph& graph, const SearchOptions& options = {});
+
+// The names of the indices whose reductions may stop half way.
+std::vector<std::string> splittable_indices(const graph::Graph& graph);
 
 // The text of a graph with its stored constants as inputs.
 std::string open_text(const graph::Graph& graph);

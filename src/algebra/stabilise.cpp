@@ -35,7 +35,7 @@ struct Pair {
 
 class Stabiliser {
  public:
-  explicit Stabiliser(Form& form) : form_(form) {}
+  Stabiliser(Form& form, Care care) : form_(form), care_(care) {}
 
   TermId run(TermId id) { return value(pair(id)); }
 
@@ -72,12 +72,11 @@ class Stabiliser {
   }
 
   TermId guarded(const Pair& p, TermId value) {
-    for (IndexId i : p.unless_empty) {
-      const TermId some =
-          form_.map(Op::gt, {form_.extent_of(form_.extent(i), DType::i64), form_.literal(0, DType::i64)});
-      value = form_.map(Op::where, {some, value, lit(0, value)});
-    }
+    for (IndexId i : p.unless_empty) value = form_.map(Op::where, {not_empty(i), value, lit(0, value)});
     return value;
+  }
+  TermId not_empty(IndexId i) {
+    return form_.map(Op::gt, {form_.extent_of(form_.extent(i), DType::i64), form_.literal(0, DType::i64)});
   }
 
   bool may_be_empty(IndexId i) const {
@@ -206,7 +205,11 @@ class Stabiliser {
       spelled = form_.with_args(id, std::move(list));
     }
     const bool exponential = t.kind == Kind::map && (t.op == Op::exp || t.op == Op::exp2);
-    if (!any && !exponential) return untouched(spelled);
+    if (!any && !exponential) {
+      if (t.kind == Kind::map && t.op == Op::sub)
+        if (const TermId x = less_log_sum(args[0], args[1]); x.valid()) return untouched(x);
+      return untouched(spelled);
+    }
     switch (t.kind) {
       case Kind::leaf:
       case Kind::literal:
@@ -305,15 +308,28 @@ class Stabiliser {
   // x - (m + log u) as (x - m) - log u: beside a large m the sum would lose the digits of log u.
   TermId less_log_sum(const Pair& x, const Pair& lse) {
     if (x.scaled() || lse.scaled() || lse.den.valid()) return {};
-    const Term& n = form_.at(lse.num);
-    if (n.kind != Kind::map || n.op != Op::add) return {};
-    for (size_t side : {0, 1}) {
-      const TermId m = n.args[side], log_u = n.args[1 - side];
-      const Term &top = form_.at(m), &log = form_.at(log_u);
-      if (top.kind == Kind::reduce && top.op == Op::amax && log.kind == Kind::map && log.op == Op::log)
-        return form_.map(Op::sub, {form_.map(Op::sub, {fold(x), m}), log_u});
+    TermId shift, log;
+    if (!parts_of_log_sum(lse.num, shift, log)) return {};
+    return form_.map(Op::sub, {form_.map(Op::sub, {fold(x), shift}), log});
+  }
+
+  // t = shift + log, as `logarithm` makes it, or with something added to that.
+  bool parts_of_log_sum(TermId t, TermId& shift, TermId& log) {
+    if (const auto it = log_sums_.find(t); it != log_sums_.end()) {
+      shift = it->second.first;
+      log = it->second.second;
+      if (const auto plain = unguarded_.find(log); plain != unguarded_.end() && care_ != Care::most)
+        log = plain->second;
+      return true;
     }
-    return {};
+    const Term& n = form_.at(t);
+    if (n.kind != Kind::map || n.op != Op::add) return false;
+    for (size_t side : {0, 1})
+      if (parts_of_log_sum(n.args[side], shift, log)) {
+        shift = form_.map(Op::add, {shift, n.args[1 - side]});
+        return true;
+      }
+    return false;
   }
 
   // A factor that is 0 where a predicate is false: the predicate, and what the factor is where it is true.
@@ -341,6 +357,15 @@ class Stabiliser {
     // A row that is left out as a whole may be one whose denominator is 0: it must not become 0 / 0.
     if (p.den.valid() && without(form_.at(condition).free, form_.at(p.den).free).empty())
       out.den = form_.map(Op::where, {condition, p.den, lit(1, p.den)});
+    return out;
+  }
+
+  // where(condition, p, 0): what is left out is not read, not even as a factor of 0.
+  Pair left_out(const Pair& p, TermId condition) {
+    Pair out = masked(p, condition);
+    if (care_ != Care::most) return out;
+    if (!one(p.num)) out.num = form_.map(Op::where, {condition, p.num, lit(0, p.num)});
+    if (p.den.valid()) out.den = form_.map(Op::where, {condition, p.den, lit(1, p.den)});
     return out;
   }
 
@@ -402,28 +427,50 @@ class Stabiliser {
     return out;
   }
 
+  // log u of a sum of exponentials u whose maximum m is in the exponents: u is NaN where m is +inf, where m itself is
+  // the logarithm. Without m (log_softmax, whose maximum has cancelled) it stays NaN, as in the source.
+  TermId log_of_sum(Op op, TermId u, const Linear& e) {
+    const TermId log = form_.map(op, {u});
+    const Term& n = form_.at(u);
+    if (care_ == Care::least || n.kind != Kind::scaled_sum || n.args.size() > 1) return log;
+    const TermId m = form_.reduce(Op::amax, n.bound, n.args[0]);
+    if (!e.contains(m)) return log;
+    const TermId guarded = form_.map(Op::where, {form_.map(Op::eq, {m, lit(kInfinity, m)}), lit(0, m), log});
+    unguarded_.emplace(guarded, log);
+    return guarded;
+  }
+
   Pair logarithm(Op op, const Pair& a) {
     const double scale = op == Op::log ? 1 : 1 / std::log(2.0);
     // A sum of exponentials is positive, so the logarithm of a quotient by it may be taken apart.
     const bool apart = a.den.valid() && !a.quot0 && a.unless_empty.empty() &&
                        form_.at(a.den).kind == Kind::scaled_sum && form_.at(a.den).args.size() == 1;
-    Linear sum;
+    Linear logs, exponents;
+    add_to(exponents, a.e, scale);
     if (apart) {
-      if (!one(a.num)) add_to(sum, {{form_.map(op, {a.num}), 1}});
-      add_to(sum, {{form_.map(op, {a.den}), -1}});
+      if (!one(a.num)) add_to(logs, {{log_of_sum(op, a.num, a.e), 1}});
+      add_to(logs, {{log_of_sum(op, a.den, a.e), -1}});
     } else if (!one(fold(a))) {
-      add_to(sum, {{form_.map(op, {fold(a)}), 1}});
+      add_to(logs, {{log_of_sum(op, fold(a), a.e), 1}});
     }
-    add_to(sum, a.e, scale);
-    Pair out = untouched(term(sum, a.num));
-    return out;
+    // Large exponents meet first: what is left of them beside the logarithms is small, or is the result's magnitude.
+    if (logs.empty()) return untouched(term(exponents, a.num));
+    const TermId log = term(logs, a.num);
+    if (exponents.empty()) return untouched(log);
+    TermId out = form_.map(Op::add, {term(exponents, a.num), log});
+    log_sums_.emplace(out, std::pair(form_.at(out).args[0], log));
+    // Over nothing the exponents may be infinite both ways; the logarithm of 0 is -inf.
+    if (!a.den.valid() && form_.at(a.num).kind == Kind::scaled_sum && exponents.size() > 1)
+      for (IndexId i : form_.at(a.num).bound)
+        if (may_be_empty(i)) out = form_.map(Op::where, {not_empty(i), out, lit(-kInfinity, out)});
+    return untouched(out);
   }
 
   Pair select(const Pair& c, const Pair& a, const Pair& b) {
     const TermId condition = value(c);
-    if (!b.scaled() && form_.is_literal(b.num, 0) && !a.e.empty()) return masked(a, condition);
+    if (!b.scaled() && form_.is_literal(b.num, 0) && !a.e.empty()) return left_out(a, condition);
     if (!a.scaled() && form_.is_literal(a.num, 0) && !b.e.empty())
-      return masked(b, form_.map(Op::logical_not, {condition}));
+      return left_out(b, form_.map(Op::logical_not, {condition}));
     Pair out;
     out.num = form_.map(Op::where, {condition, fold(a), fold(b)});
     if (a.e == b.e)
@@ -523,13 +570,16 @@ class Stabiliser {
           return out;
         }
         const TermId x = term(carried, id);
-        if (one(fold(a))) {
-          out.num = lit(1, id);
-          add_to(out.e, {{form_.reduce(t.op, t.bound, x), 1}});
-          return out;
+        const bool ones = one(fold(a));
+        TermId m = form_.reduce(ones ? t.op : Op::amax, t.bound, x);
+        out.num = ones ? lit(1, id) : form_.reduce(t.op, t.bound, mul(fold(a), relative(x, m)));
+        // Over nothing it is the extremum's own infinity, at exponent 0.
+        for (IndexId i : t.bound) {
+          if (!may_be_empty(i)) continue;
+          const TermId some = not_empty(i);
+          out.num = form_.map(Op::where, {some, out.num, lit(t.op == Op::amax ? -kInfinity : kInfinity, out.num)});
+          m = form_.map(Op::where, {some, m, lit(0, m)});
         }
-        const TermId m = form_.reduce(Op::amax, t.bound, x);
-        out.num = form_.reduce(t.op, t.bound, mul(fold(a), relative(x, m)));
         add_to(out.e, {{m, 1}});
         return out;
       }
@@ -538,12 +588,15 @@ class Stabiliser {
   }
 
   Form& form_;
+  Care care_;
   std::map<TermId, Pair> known_;
+  std::map<TermId, std::pair<TermId, TermId>> log_sums_;  // results of logarithms: the exponents, and the rest
+  std::map<TermId, TermId> unguarded_;                    // a logarithm that is 0 where m is +inf: the one that is not
 };
 
 }  // namespace
 
-TermId stabilise(Form& form, TermId term) { return Stabiliser(form).run(term); }
+TermId stabilise(Form& form, TermId term, Care care) { return Stabiliser(form, care).run(term); }
 
 graph::Graph stabilise(const graph::Graph& graph) {
   const Program program = read(graph);
@@ -551,7 +604,7 @@ graph::Graph stabilise(const graph::Graph& graph) {
   bool changed = false;
   for (const Step& step : program.steps) {
     roots.emplace_back();
-    Stabiliser stabiliser(*program.form);
+    Stabiliser stabiliser(*program.form, Care::most);
     for (const Root& r : step.roots) {
       roots.back().push_back({r.value, stabiliser.run(r.term), r.axes});
       changed = changed || roots.back().back().term != r.term;

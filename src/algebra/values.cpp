@@ -56,9 +56,36 @@ ClassId Values::add(TermId id) {
   if (t.args.empty()) p.term = id;
   const ClassId c = class_of(normal_.of(id), t.dtype);
   classes_[c].given = true;
-  propose(c, std::move(p));
+  propose(c, p);
+  if (split_) stop_half_way(c, t, p);
   by_term_.emplace(id, c);
   return c;
+}
+
+// A sum of the input graph over a split index: the same over the elements of each part, then over the parts. Normal
+// forms would only do so after multiplying out, which loses the pivot of a variance.
+void Values::stop_half_way(ClassId c, const Term& t, const Producer& p) {
+  Indices last, first;
+  for (IndexId i : t.bound) (form_.at(i).label == split_->first ? last : first).push_back(i);
+  const bool part =
+      std::any_of(first.begin(), first.end(), [&](IndexId i) { return form_.at(i).label == split_->second; });
+  const bool sum = t.kind == Kind::contract || (t.kind == Kind::reduce && t.op == Op::sum);
+  if (last.empty() || !part || !sum) return;
+  PolyId body = normal_.of(t.args[0]);
+  if (t.kind == Kind::contract) body = normal_.mul(body, normal_.of(t.args[1]));
+  const ClassId inner = class_of(normal_.sum(first, body), t.dtype);
+  Producer q = p;
+  q.bound = first;
+  q.given = false;
+  q.rule = "reduction in two steps";
+  propose(inner, q);
+  Producer r;
+  r.kind = Kind::reduce;
+  r.op = Op::sum;
+  r.bound = last;
+  r.args = {inner};
+  r.rule = "reduction in two steps";
+  propose(c, r);
 }
 
 void Values::saturate() {
@@ -116,10 +143,17 @@ void Values::product(ClassId c, const Monomial& m) {
   const DType dtype = classes_[c].dtype;
   if (m.factors.empty()) {
     if (!is_real(dtype) && m.coefficient.d != 1) return;
+    // 1/3 is no double: it stays the division that it was in the source.
+    if ((m.coefficient.d & (m.coefficient.d - 1)) != 0) {
+      map(c, Op::div,
+          {class_of(normal_.number({m.coefficient.n, 1}), dtype),
+           class_of(normal_.number({m.coefficient.d, 1}), dtype)},
+          "number");
+      return;
+    }
     Producer p;
     p.kind = Kind::literal;
     p.term = form_.literal(static_cast<double>(m.coefficient.n) / static_cast<double>(m.coefficient.d), dtype);
-    // Only numbers that a double holds exactly, or nearly so (1/3 was a division in the source).
     p.rule = "number";
     propose(c, p);
     return;
@@ -276,6 +310,18 @@ void Values::atomic(ClassId c, const Factor& f) {
       p.args = {class_of(normal_.rename(a.args[0], by), dtype)};
       p.rule = "reduction";
       propose(c, p);
+      if (a.op == Op::prod || p.bound.size() > 4) return;  // a product's fingerprint is one of all its factors
+      for (uint32_t mask = 1; mask + 1 < 1u << p.bound.size(); ++mask) {
+        Indices last, first;
+        for (size_t k = 0; k < p.bound.size(); ++k) (mask >> k & 1 ? last : first).push_back(p.bound[k]);
+        Atom inner = a;
+        inner.args[0] = normal_.rename(a.args[0], by);
+        Producer q = p;
+        q.bound = last;
+        q.args = {class_of(normal_.reduce(inner, first), dtype)};
+        q.rule = "reduction in two steps";
+        propose(c, q);
+      }
       return;
     }
     case AtomKind::mask:

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "algebra/fingerprint.hpp"
@@ -41,7 +42,9 @@ struct ValueClass {
 
 class Values {
  public:
-  Values(Normaliser& normal, size_t max_values) : normal_(normal), form_(normal.form()), max_values_(max_values) {}
+  // `split`: the labels of a split index; given sums over both stop half way as they are, whatever they add up.
+  Values(Normaliser& normal, size_t max_values, std::optional<std::pair<uint32_t, uint32_t>> split = {})
+      : normal_(normal), form_(normal.form()), max_values_(max_values), split_(split) {}
 
   ClassId add(TermId term);  // a value of the input graph, with all that it is made of
   void saturate();
@@ -49,6 +52,10 @@ class Values {
   void test(uint64_t seed, int draws);
 
   const std::vector<ValueClass>& classes() const { return classes_; }
+  std::optional<ClassId> known(PolyId poly, DType dtype) const {
+    const auto it = by_poly_.find({poly, dtype});
+    return it == by_poly_.end() ? std::nullopt : std::optional(find(it->second));
+  }
   ClassId find(ClassId c) const { return joined_.empty() ? c : joined_[c]; }
   bool saturated() const { return saturated_; }
   size_t applications() const { return applications_; }
@@ -63,6 +70,7 @@ class Values {
   ClassId class_of(Monomial m, DType dtype) { return class_of(normal_.single(std::move(m)), dtype); }
   void propose(ClassId c, Producer p);
   void map(ClassId c, graph::Op op, std::vector<ClassId> args, const char* rule);
+  void stop_half_way(ClassId c, const Term& t, const Producer& p);
   void take_apart(ClassId c);
   void product(ClassId c, const Monomial& m);
   void atomic(ClassId c, const Factor& f);
@@ -84,6 +92,7 @@ class Values {
   Normaliser& normal_;
   Form& form_;
   size_t max_values_;
+  std::optional<std::pair<uint32_t, uint32_t>> split_;
   std::vector<ValueClass> classes_;
   std::map<std::pair<PolyId, DType>, ClassId> by_poly_;
   std::unordered_map<TermId, ClassId> by_term_;

@@ -11,10 +11,13 @@
 #include "driver/artefact.hpp"
 #include "driver/doctor.hpp"
 #include "driver/execute.hpp"
+#include "driver/explain.hpp"
+#include "driver/export.hpp"
 #include "driver/peers.hpp"
 #include "driver/pipeline.hpp"
 #include "driver/report.hpp"
 #include "driver/show.hpp"
+#include "driver/suite.hpp"
 #include "driver/tunings.hpp"
 #include "frontend/file.hpp"
 #include "jit/calibrate.hpp"
@@ -25,11 +28,11 @@ namespace {
 // What the options of all verbs are parsed into.
 struct Arguments {
   std::string input;
-  std::vector<std::string> dims, disabled, inputs, against, operands, without;
+  std::vector<std::string> dims, disabled, inputs, against, operands, without, export_to;
   std::string target = "cpu", budget = "60s", color = "auto", stage, cache_dir, machine, stop_after, dump_after,
-              dump_dir = "cleave-dump", output, outputs, split, trace, export_to, suite, database, action;
+              dump_dir = "cleave-dump", output, outputs, split, trace, suite, why_not, database, action;
   uint64_t seed = 1;
-  int threads = 0, jobs = 1, graph = -1, candidate = 0, top = 8, days = 180;
+  int threads = 0, jobs = 1, graph = -1, candidate = 0, top = 8, step = 0, days = 180;
   double rtol = 0, atol = 0, require_speedup = 0;
   bool json = false, quiet = false, verbose = false, no_cache = false, deterministic = false, list = false,
        check = false, unfused = false, measure = false, operators = false;
@@ -168,7 +171,8 @@ class Command {
     sub->add_option("--jobs", a_.jobs, "compilations at a time")->check(CLI::Range(1, 1024));
     sub->add_option("--topk", a_.top, "candidates kept of each graph, and tried in a round")
         ->check(CLI::Range(1, 4096));
-    sub->add_option("--split", a_.split, "an index whose reductions may be split");
+    sub->add_option("--split", a_.split,
+                    "an index whose reductions may stop half way, by its name or its extent's, or `all`");
     sub->add_option("--disable", a_.disabled, "a pass to leave out (`cleave passes`)");
     sub->add_option("--without", a_.without, "leave out a part of the optimiser, to see what it brings")
         ->check(CLI::IsMember(std::vector<std::string>(std::begin(driver::kAblations), std::end(driver::kAblations))))
@@ -206,11 +210,13 @@ class Command {
 
     s = verb("search", "The algebraic phase alone: equal graphs, with derivations.",
              "cleave search examples/attention.graph --list", [this] { return search(); });
-    takes_input(s, "a .graph text, an ONNX model, or -");
+    s->add_option("INPUT", a_.input, "a .graph text, an ONNX model, or -");
     takes_pipeline(s);
     s->add_flag("--list", a_.list, "with the steps that lead to each graph");
-    s->add_option("--export", a_.export_to, "write the graphs in another format (not available yet)");
-    s->add_option("--suite", a_.suite, "a file of many graphs (not available yet)");
+    s->add_option("--export", a_.export_to, "write the graphs for other compilers: `onnx DIR`")
+        ->expected(2)
+        ->type_name("FORMAT DIR");
+    s->add_option("--suite", a_.suite, "a file of many graphs (docs/suite.md): a line for each, whole and split");
 
     s = verb("schedule", "The scheduling phase alone: candidates with predicted times.",
              "cleave schedule examples/attention.graph --graph 0 --topk 16", [this] { return schedule(); });
@@ -261,6 +267,14 @@ class Command {
     takes_input(s, "a certificate, or the artefact folder that it lies in");
     s->add_option("--seed", a_.seed, "of the data that the steps are evaluated on");
 
+    s = verb("explain", "How a graph follows from the input graph, in sentences.",
+             "cleave explain out/attention --step 3", [this] { return explain(); });
+    takes_input(s, "an artefact folder, a .graph or .onnx file, or -");
+    takes_pipeline(s);
+    s->add_option("--graph", a_.graph, "which equal graph (default: the first that is not the input graph)");
+    s->add_option("--step", a_.step, "only this step")->check(CLI::PositiveNumber);
+    s->add_option("--why-not", a_.why_not, "a value of the input graph: the ways to compute it, and what was refused");
+
     verb("passes", "The passes of the pipeline, in order.", "cleave passes", [this] { return passes(); });
 
     s = verb("targets", "What code can be made for.", "cleave targets --measure", [this] { return targets(); });
@@ -281,13 +295,6 @@ class Command {
     s->add_option("--db", a_.database, "the database (default: in the cache folder)")->envname("CLEAVE_DB");
     s->add_option("--cache-dir", a_.cache_dir, "where the database lies")->envname("CLEAVE_CACHE_DIR");
     s->add_option("--days", a_.days, "gc: remove what was not used for so long")->check(CLI::Range(0, 36500));
-
-    for (const auto& [name, doc, example] :
-         {std::tuple{"explain", "The path taken, step by step.", "cleave explain out/attention --step 3"}}) {
-      s = verb(name, fmt::format("{} (Not available yet.)", doc).c_str(), example,
-               [this, what = std::string(name)] { return not_yet(fmt::format("`cleave {}`", what)); });
-      s->allow_extras();
-    }
   }
 
   Result<driver::Options> options() {
@@ -296,7 +303,6 @@ class Command {
       if (Diagnostics bad = driver::parse_dim(d, o.dims); !bad.empty()) return bad;
     TRY_ASSIGN(o.budget, driver::parse_budget(a_.budget));
     if (a_.target != "cpu") return diagnose(Code::missing_target, fmt::format("the target `{}`", a_.target));
-    if (!a_.split.empty()) return diagnose(Code::not_available, "splitting an index (--split)");
     for (const std::string& p : a_.disabled) {
       const driver::Pass* pass = driver::find_pass(p);
       if (!pass || !pass->optional)
@@ -342,7 +348,7 @@ class Command {
     {
       ProgressLines lines(a_.quiet || a_.json);
       c.options.progress = [&](const tune::Progress& p) { lines.show(p); };
-      bad = driver::run_passes(c, last);
+      bad = last == "search" ? driver::run_search(c) : driver::run_passes(c, last);
     }
     if (!bad.empty()) return fail(bad, c.source);
     if (a_.verbose) std::fprintf(stderr, "%s", driver::times_text(c).c_str());
@@ -388,10 +394,22 @@ class Command {
     });
   }
   int search() {
-    if (!a_.export_to.empty()) return not_yet("exporting found graphs (--export)");
-    if (!a_.suite.empty()) return not_yet("searching a suite (--suite)");
+    if (!a_.export_to.empty() && a_.export_to[0] != "onnx")
+      return fail({diagnose(Code::bad_option, "--export " + a_.export_to[0], "only `onnx` is written")}, {});
+    if (!a_.suite.empty()) {
+      auto o = options();
+      if (!o) return fail(o.errors(), {});
+      const auto rows = driver::search_suite(a_.suite, *o);
+      if (!rows) return fail(rows.errors(), {});
+      print(a_.json ? driver::suite_json(*rows) : driver::suite_text(*rows));
+      return interrupted() ? 130 : 0;
+    }
+    if (a_.input.empty()) return fail({diagnose(Code::bad_option, "INPUT", "is missing")}, {});
     return compiled("search", [this](driver::Compilation& c) {
-      return print(a_.json ? driver::search_json(c) : driver::search_text(c, a_.list));
+      Diagnostics bad;
+      if (!a_.export_to.empty()) bad = driver::export_onnx_graphs(c, a_.export_to[1]);
+      print(a_.json ? driver::search_json(c) : driver::search_text(c, a_.list));
+      return bad.empty() ? 0 : fail(bad, {});
     });
   }
   int schedule() {
@@ -450,6 +468,14 @@ class Command {
     const auto text = driver::run_db({a_.action, a_.operands, path, a_.days, a_.json});
     if (!text) return fail(text.errors(), {});
     return print(*text);
+  }
+  int explain() {
+    auto o = options();
+    if (!o) return fail(o.errors(), {});
+    SourceText source;
+    const auto e = driver::explain({std::move(*o), a_.input, a_.graph, a_.step, a_.why_not}, source);
+    if (!e) return fail(e.errors(), source);
+    return print(a_.json ? driver::explain_json(*e) : driver::explain_text(*e));
   }
   int passes() {
     std::string out;

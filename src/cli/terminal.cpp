@@ -106,7 +106,12 @@ int exit_code(const Diagnostics& errors) {
       case Code::bad_option:
       case Code::not_available:
       case Code::unbound_dim:
+      case Code::no_such_index:
+      case Code::no_such_value:
+      case Code::no_such_step:
       case Code::dim_out_of_range: return 2;
+      case Code::suite_malformed:
+      case Code::not_exportable: return 3;
       case Code::missing_target: return 6;
       case Code::wrong_result: return 1;
       case Code::no_speedup: return 5;

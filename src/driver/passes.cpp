@@ -53,18 +53,40 @@ Diagnostics expand_composites(Compilation& c) {
   return graph::verify(*c.expanded);
 }
 
+const Equal& equal_graph(const Compilation& c, size_t number) {
+  return number < c.equal.size() ? c.equal[number] : c.split.at(number - c.equal.size());
+}
+
+// What --split names: an index, or `all` that can be split.
+std::vector<std::string> indices_to_split(const Compilation& c) {
+  if (c.options.split.empty()) return {};
+  if (c.options.split != "all") return {c.options.split};
+  return algebra::splittable_indices(*c.expanded);
+}
+
 Diagnostics search_graphs(Compilation& c) {
   algebra::SearchOptions o;
   o.seed = c.options.seed;
-  o.split = !c.options.split.empty();
   auto r = algebra::search(*c.expanded, o);
   if (!r) return r.errors();
   c.search = std::move(*r);
   for (algebra::Found& f : c.search.graphs)
-    c.equal.push_back({std::move(f.graph), std::move(f.summary), std::move(f.derivation), "", f.cost});
+    c.equal.push_back({std::move(f.graph), std::move(f.summary), std::move(f.derivation), "", f.cost, f.copies});
   c.search.graphs.clear();
-  for (const Equal& e : c.equal)
-    if (Diagnostics bad = graph::verify(e.graph); !bad.empty()) return bad;
+  for (const std::string& name : indices_to_split(c)) {
+    o.split = name;
+    auto parts = algebra::search(*c.expanded, o);
+    if (!parts) return parts.errors();
+    for (algebra::Found& f : parts->graphs)
+      if (f.split) c.split.push_back({std::move(f.graph), std::move(f.summary), std::move(f.derivation), name, f.cost});
+    c.search.saturated = c.search.saturated && parts->saturated;
+    c.search.screened_out += parts->screened_out;
+    c.search.screened.insert(c.search.screened.end(), parts->screened.begin(), parts->screened.end());
+    c.search.seconds += parts->seconds;
+  }
+  for (const auto* list : {&c.equal, &c.split})
+    for (const Equal& e : *list)
+      if (Diagnostics bad = graph::verify(e.graph); !bad.empty()) return bad;
   return {};
 }
 
@@ -137,6 +159,7 @@ Diagnostics schedule_graphs(Compilation& c) {
   std::map<std::string, std::vector<size_t>> refused;
   for (size_t i = 0; i < c.equal.size(); ++i) {
     if (c.options.interrupted()) break;
+    if (c.equal[i].copies) continue;
     auto candidates = [&]() -> Result<std::vector<schedule::Candidate>> {
       try {
         return schedule::candidates(c.equal[i].graph, o);

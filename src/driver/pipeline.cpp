@@ -127,6 +127,13 @@ Diagnostics run_passes(Compilation& c, std::string_view last, std::string_view f
   return {};
 }
 
+Diagnostics run_search(Compilation& c) {
+  if (Diagnostics bad = run_passes(c, "import"); !bad.empty() || c.options.stop_after == "import") return bad;
+  if (!c.options.dims.empty() || c.input.graph->dims().empty()) return run_passes(c, "search", "bind");
+  c.bound = c.input.graph;
+  return run_passes(c, "search", "expand");
+}
+
 const schedule::Candidate& chosen_candidate(const Compilation& c, int index) {
   if (c.outcome) return c.outcome->candidate;
   if (index < 0 || c.proposals.empty()) return *c.unfused;

@@ -24,6 +24,7 @@ struct Equal {
   std::vector<algebra::Derived> derivation;
   std::string split;
   double cost = 0;
+  bool copies = false;  // it concatenates at run time what is not constant: not worth a schedule
 };
 
 struct PassTime {
@@ -46,6 +47,7 @@ struct Compilation {
   std::vector<DimBinding> dims;
   std::optional<graph::Graph> expanded;  // expand
   std::vector<Equal> equal;              // search
+  std::vector<Equal> split;              // search: graphs whose reductions over an index stop half way (--split)
   algebra::SearchResult search;          // its numbers; its graphs have moved to `equal`
   Machine machine;                       // schedule
   bool machine_measured = false;
@@ -62,6 +64,9 @@ struct Compilation {
 
   double seconds(std::string_view pass) const;
 };
+
+// The graphs by number: the equal ones, then those with a split index.
+const Equal& equal_graph(const Compilation& compilation, size_t number);
 
 using DumpFile = std::pair<std::string, std::string>;  // name, content
 
@@ -81,6 +86,9 @@ const Pass* find_pass(std::string_view name);
 // Runs the passes from `first` (empty: all) up to and including `last` (empty: all), with timing and dumps. On failure
 // the last diagnostic is a note with the pass and where the dump before it lies (when there is one).
 Diagnostics run_passes(Compilation& compilation, std::string_view last = "", std::string_view first = "");
+
+// The passes up to the search. Dimensions stay open where none is given: the algebra does not look at extents.
+Diagnostics run_search(Compilation& compilation);
 
 // The pass functions (passes.cpp, package.cpp).
 Diagnostics import_input(Compilation&);

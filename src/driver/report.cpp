@@ -146,12 +146,14 @@ std::string result_text(const Compilation& c) {
 }
 
 std::string search_text(const Compilation& c, bool derivations) {
-  std::string out = fmt::format("{}: {} equal graphs from {} values ({}), {:.2f} s\n", c.input.name(), c.equal.size(),
-                                c.search.values, c.search.saturated ? "saturated" : "not saturated", c.search.seconds);
-  for (size_t i = 0; i < c.equal.size(); ++i) {
-    out += fmt::format("{:>4}  {}\n", i, c.equal[i].summary);
+  std::string out = fmt::format("{}: {} equal graphs from {} values ({}), {:.2f} s\n", c.input.name(),
+                                c.equal.size() + c.split.size(), c.search.values,
+                                c.search.saturated ? "saturated" : "not saturated", c.search.seconds);
+  for (size_t i = 0; i < c.equal.size() + c.split.size(); ++i) {
+    const Equal& e = equal_graph(c, i);
+    out += fmt::format("{:>4}  {}{}\n", i, e.split.empty() ? "" : fmt::format("[{} split] ", e.split), e.summary);
     if (!derivations) continue;
-    for (const algebra::Derived& d : c.equal[i].derivation)
+    for (const algebra::Derived& d : e.derivation)
       out += fmt::format("        {} [{}]\n          {}\n          -> {}\n", d.value, d.rule, d.before, d.after);
   }
   return out;

@@ -37,8 +37,8 @@ Json kernels(const schedule::Candidate& s) {
 
 std::string search_json(const Compilation& c) {
   Json graphs = Json::array();
-  for (size_t i = 0; i < c.equal.size(); ++i) {
-    const Equal& e = c.equal[i];
+  for (size_t i = 0; i < c.equal.size() + c.split.size(); ++i) {
+    const Equal& e = equal_graph(c, i);
     Json derivation = Json::array();
     for (const algebra::Derived& d : e.derivation)
       derivation.push_back({{"rule", d.rule}, {"value", d.value}, {"before", d.before}, {"after", d.after}});
@@ -59,6 +59,7 @@ std::string search_json(const Compilation& c) {
                {"producers", c.search.producers},
                {"refused", c.search.refused},
                {"screened_out", c.search.screened_out},
+               {"screened", c.search.screened},
                {"saturated", c.search.saturated},
                {"seconds", number(c.search.seconds)},
                {"graphs", graphs}});

@@ -63,10 +63,10 @@ Result<std::string> show_graph(const ShowRequest& r, Input in, const SourceText&
       return bad;
     }
     const size_t index = r.graph < 0 ? 0 : static_cast<size_t>(r.graph);
-    if (index >= c.equal.size())
+    if (index >= c.equal.size() + c.split.size())
       return diagnose(Code::bad_option, fmt::format("--graph {}", index),
-                      fmt::format("there are {} equal graphs", c.equal.size()));
-    return graph_text(c.equal[index].graph, r);
+                      fmt::format("there are {} equal graphs", c.equal.size() + c.split.size()));
+    return graph_text(equal_graph(c, index).graph, r);
   }
   if (Diagnostics bad = run_passes(c, "schedule", "bind"); !bad.empty()) return bad;
   if (!r.unfused && (r.candidate < 0 || static_cast<size_t>(r.candidate) >= std::max<size_t>(1, c.proposals.size())))

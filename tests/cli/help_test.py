@@ -23,8 +23,7 @@ class Help(CliTest):
         self.fails(2, "cannot be left out", "optimize", "x.graph", "--disable", "import")
 
     def test_what_is_not_there_says_so(self):
-        for verb in ["explain"]:
-            self.fails(2, "error[CLV7003]", verb, "list")
+        self.fails(2, "error[CLV7003]", "bench", "x.graph", "--suite", "rows.json")
         self.fails(6, "error[CLV7010]", "optimize", "x.graph", "--target", "cuda")
         self.fails(6, "error[CLV7010]", "show", "x.graph", "--stage", "cuda")
         self.fails(3, "is not a usable artefact", "bench", "x.graph", "--against", "eager")

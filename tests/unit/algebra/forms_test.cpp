@@ -1,4 +1,6 @@
 // The forms that experts write by hand, each found from the plain graph; and near misses that must not be found.
+#include <thread>
+
 #include "algebra/extract.hpp"
 #include "algebra/index_form.hpp"
 #include "algebra/search.hpp"
@@ -179,6 +181,82 @@ TEST(Forms, TheOutputAndItsLogSumExpShareOneScaledReduce) {
   output lse
 })"));
   for (const Found& f : r.graphs) EXPECT_EQ(count(f.graph, Op::scaled_reduce), 1u) << print(f.graph);
+}
+
+// A contraction of `leaf`, or of a concatenation that reads it, with a concatenation of all of `weights`.
+size_t concatenations(const SearchResult& r, const std::string& leaf, const std::vector<std::string>& weights) {
+  return graphs_with(r, [&](const Graph& g, const Node& n) {
+    if (n.op != Op::contract) return false;
+    for (size_t side : {0, 1}) {
+      const Node& w = g.producer(n.operands[side]);
+      if (w.op != Op::concat || !reads(g, n.operands[1 - side], leaf)) continue;
+      if (std::all_of(weights.begin(), weights.end(), [&](const std::string& name) {
+            return std::any_of(w.operands.begin(), w.operands.end(),
+                               [&](ValueId v) { return g.value(v).name == name; });
+          }))
+        return true;
+    }
+    return false;
+  });
+}
+
+TEST(Forms, GateAndUpAreOneContraction) { EXPECT_GE(concatenations(found(subgraph("swiglu")), "X", {"Wg", "Wu"}), 1u); }
+
+TEST(Forms, QueriesKeysAndValuesAreProjectedByOneContraction) {
+  const auto r = found(parsed(R"(graph g {
+  dim S in 1..64
+  input X: f32[S, 6]
+  input Wq: f32[6, 8]
+  input Wk: f32[6, 8]
+  input Wv: f32[6, 10]
+  Q = contract("s k, k n -> s n", X, Wq)
+  K = contract("s k, k n -> s n", X, Wk)
+  V = contract("s k, k n -> s n", X, Wv)
+  output O = contract("s l, l d -> s d", softmax(contract("s d, l d -> s l", Q, K), axis=1), V)
+})"));
+  EXPECT_GE(concatenations(r, "X", {"Wq", "Wk", "Wv"}), 1u);
+}
+
+TEST(Forms, LoraIsOneContractionOfConcatenatedOperands) {
+  const auto r = found(subgraph("lora"));
+  EXPECT_GE(concatenations(r, "A", {"W", "B"}), 1u);
+  for (const Found& f : r.graphs)
+    if (count(f.graph, Op::concat) > 0) EXPECT_TRUE(f.copies) << print(f.graph);
+}
+
+TEST(Forms, CrossEntropyNeedsNoProbabilities) {
+  const auto r = found(parsed(R"(graph g {
+  dim S in 1..64
+  dim V in 1..64
+  input H: f32[S, 6]
+  input E: f32[V, 6]
+  input T: f32[S, V]
+  output L = neg(sum(mul(T, log_softmax(contract("s k, v k -> s v", H, E), axis=1)), axes=[1]))
+})"));
+  // Some graph has no subtraction or division of the size of the logits: the log of the sum meets the targets' sums.
+  size_t fused = 0;
+  for (const Found& f : r.graphs)
+    fused += !some_node(f.graph, [](const Graph& g, const Node& n) {
+      return (n.op == Op::sub || n.op == Op::div) && g.type(n.results[0]).shape.size() == 2 &&
+             !g.syms().is(g.type(n.results[0]).shape[1], 1);
+    });
+  EXPECT_GE(fused, 1u);
+}
+
+TEST(Search, SearchesInParallelFindTheSameBytes) {
+  const Graph g = subgraph("rmsnorm_linear");
+  std::vector<std::string> texts(4);
+  std::vector<std::thread> threads;
+  const std::string source = print(g);
+  for (std::string& t : texts)
+    threads.emplace_back([&t, &source] {
+      const Graph own = graph::expand(graph::parse({"own", source}).value());
+      const SearchResult r = search(own).value();
+      for (const Found& f : r.graphs) t += print(f.graph);
+    });
+  for (std::thread& t : threads) t.join();
+  for (const std::string& t : texts) EXPECT_EQ(t, texts[0]);
+  EXPECT_NE(texts[0], "");
 }
 
 TEST(Forms, LayerNormsUnpivotedFormIsFoundAndRefusedOnCancellingData) {

@@ -1,6 +1,8 @@
 // Random graphs over the whole table: whatever the search returns computes what the input computes.
 #include "support/random_graph.hpp"
 
+#include <cstdlib>
+
 #include "algebra/search.hpp"
 #include "algebra/stabilise.hpp"
 #include "eval/bounds.hpp"
@@ -50,7 +52,8 @@ std::string fault(const Graph& g, uint64_t seed) {
 }
 
 TEST(RandomSearch, EveryGraphThatIsFoundComputesTheInputGraph) {
-  const uint64_t graphs = 500;
+  const char* wanted = std::getenv("CLEAVE_GRAPHS");  // 10000 for a night
+  const uint64_t graphs = wanted ? std::strtoull(wanted, nullptr, 10) : 500;
   size_t found = 0, faults = 0;
   const auto ops = graph::all_ops();
   for (uint64_t seed = 0; seed < graphs && faults < 5; ++seed) {

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "check/exact.hpp"
+
 namespace cleave::check {
 namespace {
 
@@ -72,6 +74,59 @@ TEST(Check, AMutatedResultIsRefusedAsTheLastStep) {
   auto j = sound();
   j["result"] = replaced(kStep, "mul(contract", "sub(contract");
   EXPECT_THAT(refusal(j), HasSubstr("step 2 of the certificate (`stabilise`)"));
+}
+
+// Off by less than float64 comparison can tell: exact arithmetic refuses it.
+TEST(Check, AConstantThatIsOffByTenDigitsIsRefused) {
+  auto text = [](const char* constant, const char* spelled) {
+    return fmt::format(
+        "graph g {{\n  dim S in 1..64\n  input X: f64[S, S]\n  C = literal(value={}, dtype=f64)\n  output Y = {}\n}}",
+        constant, spelled);
+  };
+  nlohmann::ordered_json j;
+  j["schema"] = "cleave.certificate/1";
+  j["input"] = text("1.5", "exp(mul(X, C))");
+  j["steps"] = nlohmann::json::array();
+  j["result"] = text("1.5", "mul(exp(mul(X, 1.0)), exp(mul(X, 0.5)))");
+  EXPECT_EQ(refusal(j), "");
+  j["result"] = text("1.5000000001", "exp(mul(X, C))");
+  EXPECT_THAT(refusal(j), HasSubstr("exact arithmetic modulo random primes gives other outputs"));
+}
+
+Exact exactly(const std::string& x, const std::string& y) {
+  auto graph = [](const std::string& body) {
+    const SourceText source{
+        "x.graph", "graph g {\n  input X: f64[5, 7]\n  input V: f64[7]\n  input M: bool[5, 7]\n" + body + "\n}"};
+    auto g = graph::parse(source);
+    EXPECT_TRUE(g.ok()) << (g.ok() ? "" : render(g.errors(), &source));
+    return graph::expand(std::move(*g));
+  };
+  return compare_exactly(graph("  output Y = " + x), graph("  output Y = " + y), 7, 1 << 20);
+}
+
+TEST(Check, ExactArithmeticTellsEqualFromDifferent) {
+  const std::string same[][2] = {{"mul(exp(X), exp(V))", "exp(add(X, V))"},
+                                 {"softmax(X, axis=1)", "div(exp(X), sum(exp(X), axes=[1], keepdims=true))"},
+                                 {"contract(\"i k, k -> i\", X, V)", "sum(mul(X, V), axes=[1])"},
+                                 {"square(sub(X, V))", "add(sub(square(X), mul(2.0, mul(X, V))), square(V))"},
+                                 {"exp(where(M, X, -inf))", "where(M, exp(X), 0.0)"},
+                                 {"transpose(exp(X), perm=[1, 0])", "exp(transpose(X, perm=[1, 0]))"},
+                                 {"mean(X, axes=[1])", "div(sum(X, axes=[1]), 7.0)"},
+                                 {"max(X, V)", "max(V, X)"},
+                                 {"slice(concat(X, X, axis=0), axes=[0], starts=[5], stops=[10])", "X"}};
+  for (const auto& [x, y] : same) EXPECT_EQ(exactly(x, y), Exact::equal) << x;
+  const std::string other[][2] = {{"mul(exp(X), exp(V))", "exp(mul(X, V))"},
+                                  {"sum(square(X), axes=[1])", "square(sum(X, axes=[1]))"},
+                                  {"add(X, 0.25)", "add(X, 0.2500000000001)"},
+                                  {"div(X, add(V, 1.0))", "add(div(X, V), X)"},
+                                  {"exp(where(M, X, -inf))", "exp(where(M, X, 0.0))"},
+                                  {"reshape(X, shape=[7, 5])", "transpose(X, perm=[1, 0])"},
+                                  {"mean(X, axes=[1])", "sum(X, axes=[1])"}};
+  for (const auto& [x, y] : other) EXPECT_EQ(exactly(x, y), Exact::different) << x;
+  // Random functions, roots and maxima that come apart say nothing.
+  EXPECT_EQ(exactly("tanh(X)", "sin(X)"), Exact::no_say);
+  EXPECT_EQ(exactly("square(sqrt(X))", "X"), Exact::no_say);
+  EXPECT_EQ(exactly("amax(X, axes=[1])", "amin(X, axes=[1])"), Exact::no_say);
 }
 
 TEST(Check, OtherLeavesOrOutputsAreRefused) {

@@ -1,0 +1,14 @@
+// Found graphs as files for other compilers.
+#pragma once
+
+#include <string>
+
+#include "driver/pipeline.hpp"
+
+namespace cleave::driver {
+
+// Writes FOLDER/graph_N.onnx for every graph that the search found. Errors: file_unwritable, and not_exportable for
+// each graph that cannot be written (the others are).
+Diagnostics export_onnx_graphs(const Compilation& compilation, const std::string& folder);
+
+}  // namespace cleave::driver

@@ -1,0 +1,115 @@
+// Reductions that stop half way: a split index, in graphs.
+#include "algebra/search.hpp"
+#include "subgraphs.hpp"
+
+namespace cleave::algebra {
+namespace {
+
+using graph::Graph;
+using graph::Op;
+using test::parsed;
+
+// The input graph at extents parts * part, against a split graph at parts and part.
+void expect_split_same(const Graph& input, const Graph& split, int64_t parts, int64_t part) {
+  std::map<std::string, int64_t> dims, split_dims;
+  for (sym::Expr d : input.dims()) dims[input.syms().symbol_name(d)] = parts * part;
+  int64_t n = 3;
+  for (sym::Expr d : split.dims()) {
+    const std::string name = split.syms().symbol_name(d);
+    if (dims.contains(name))
+      dims[name] = split_dims[name] = std::exchange(n, n + 2);
+    else
+      split_dims[name] = name.ends_with("_parts") ? parts : part;
+  }
+  const Graph a = test::bound(input, dims), b = test::bound(split, split_dims);
+  for (double scale : {1.0, 3.0}) {
+    const auto inputs = test::draw(a, 11, scale);
+    const auto want = test::run(a, inputs), got = test::run(b, inputs);
+    for (size_t i = 0; i < want.size(); ++i) {
+      const auto d = oracle::compare(got[i], want[i], 1e-8, 1e-8);
+      EXPECT_TRUE(d.ok()) << d.text << print(split);
+    }
+  }
+}
+
+TEST(Split, EveryReducedIndexOfEverySubgraphIsInferredAndSplit) {
+  for (const SuiteRow& row : test::subgraphs()) {
+    const Graph g = graph::expand(row.graph);
+    const auto names = splittable_indices(g);
+    EXPECT_FALSE(names.empty()) << row.name;
+    for (const std::string& name : names) {
+      const auto r = search(g, {.split = name});
+      ASSERT_TRUE(r.ok()) << render(r.errors(), nullptr);
+      fmt::print("{:18} {:3} values {:5} applications {:6} graphs {:3} saturated {} {:.3f} s\n", row.name, name,
+                 r->values, r->applications, r->graphs.size(), r->saturated, r->seconds);
+      EXPECT_TRUE(r->saturated) << row.name << " " << name;
+      EXPECT_LE(r->values, 5000u);
+      EXPECT_LE(r->applications, 200000u);
+      EXPECT_GE(r->graphs.size(), 2u) << row.name << " " << name;
+      for (size_t k = 0; k < r->graphs.size(); ++k) {
+        EXPECT_EQ(r->graphs[k].split, k > 0);
+        EXPECT_TRUE(verify(r->graphs[k].graph).empty());
+        for (auto [parts, part] : {std::pair{3, 2}, {1, 5}, {4, 1}})
+          expect_split_same(g, r->graphs[k].graph, parts, part);
+        if (testing::Test::HasFailure()) FAIL() << row.name << " " << name << print(r->graphs[k].graph);
+      }
+    }
+  }
+}
+
+TEST(Split, AttentionBecomesPartsWithMaximaThatAreMerged) {
+  const Graph g = parsed(R"(graph g {
+  dim S in 1..64
+  dim L in 1..4096
+  input Q: f32[4, S, 8]
+  input K: f32[4, L, 8]
+  input V: f32[4, L, 8]
+  O, lse = sdpa(Q, K, V, lse=true)
+  output O
+  output lse
+})");
+  const auto r = search(g, {.split = "L"});
+  ASSERT_TRUE(r.ok()) << render(r.errors(), nullptr);
+  size_t decoding = 0;
+  for (const Found& f : r->graphs) {
+    if (!f.split) continue;
+    // One reduction below the maximum of each part, one over the parts whose scores are these maxima.
+    size_t inside = 0, merging = 0;
+    for (graph::NodeId id : f.graph.node_ids()) {
+      const auto& n = f.graph.node(id);
+      if (n.op != Op::scaled_reduce) continue;
+      const bool merges = f.graph.producer(n.operands[0]).op == Op::scaled_reduce;
+      (merges ? merging : inside) += 1;
+    }
+    decoding += inside == 1 && merging == 1;
+  }
+  EXPECT_GE(decoding, 1u) << print(r->graphs.back().graph);
+}
+
+TEST(Split, AnExtentThatIsANumberIsAProductToo) {
+  const Graph g = parsed(
+      "graph g {\n  input X: f32[5, 12]\n  input W: f32[12, 7]\n  output Y = contract(\"s k, k n -> s n\", X, W)\n}");
+  const auto r = search(g, {.split = "k"});
+  ASSERT_TRUE(r.ok());
+  ASSERT_GE(r->graphs.size(), 2u);
+  EXPECT_THAT(print(r->graphs[1].graph), ::testing::HasSubstr("input X: f32[5, k_parts*k_part]"));
+  expect_split_same(g, r->graphs[1].graph, 4, 3);
+}
+
+TEST(Split, AnIndexThatNothingReducesOrABarrierSeesIsRefusedWithTheReason) {
+  const Graph g = parsed(
+      "graph g {\n  dim S in 1..64\n  dim K in 1..64\n  input X: f32[S, K]\n  C = cumsum(X, axis=1)\n  output Y = "
+      "sum(exp(C), axes=[1])\n}");
+  for (const auto& [name, why] : {std::pair("S", "error[CLV4105]: no index `S` can be split: no index is reduced"),
+                                  {"K", "a `cumsum`, which is not taken apart, has an axis of its extent"}}) {
+    const auto r = search(g, {.split = name});
+    ASSERT_FALSE(r.ok());
+    EXPECT_THAT(render(r.errors(), nullptr), ::testing::HasSubstr(why));
+  }
+  const Graph h = parsed("graph h {\n  dim K in 1..64\n  input X: f32[3, K]\n  output Y = sum(X, axes=[1])\n}");
+  EXPECT_THAT(render(search(h, {.split = "Z"}).errors(), nullptr),
+              ::testing::HasSubstr("the indices that are reduced are `k`"));
+}
+
+}  // namespace
+}  // namespace cleave::algebra
