@@ -412,8 +412,7 @@ Graph expand_for_search(const Graph& graph) {
 
 Graph expand_views(const Graph& graph) {
   std::vector<bool> keep(graph.node_count(), true);
-  for (NodeId id : graph.node_ids())
-    keep[id.index] = graph.node(id).op != Op::ragged && graph.node(id).op != Op::paged;
+  for (NodeId id : graph.node_ids()) keep[id.index] = graph.node(id).op != Op::ragged && graph.node(id).op != Op::paged;
   return expand_all(graph, false, keep);
 }
 

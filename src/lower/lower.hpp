@@ -33,18 +33,18 @@ struct Launch {
 struct Argument {
   std::string name;
   DType dtype = DType::f32;
-  std::vector<int64_t> shape;      // for the typical values of the dims
-  std::vector<sym::Expr> extents;  // for any values
+  std::vector<int64_t> shape;           // for the typical values of the dims
+  std::vector<sym::Expr> extents = {};  // for any values
 };
 
 struct Lowered {
   vec::Module module;
   std::vector<Argument> inputs, constants, outputs;
   std::vector<bool> constant_read;  // by a kernel that runs at each call; the others are read by `once` kernels only
-  int scalars = 0;              // how many run-time scalars the program has
-  int64_t workspace_bytes = 0;  // for the typical values of the dims
-  sym::Expr workspace_of;       // for any values
-  int64_t packed_bytes = 0;     // dims have no part in it
+  int scalars = 0;                  // how many run-time scalars the program has
+  int64_t workspace_bytes = 0;      // for the typical values of the dims
+  sym::Expr workspace_of;           // for any values
+  int64_t packed_bytes = 0;         // dims have no part in it
   std::shared_ptr<const sym::Pool> syms;
   std::vector<sym::Expr> dims;  // of the program, in the order of call->extents
 

@@ -140,7 +140,8 @@ class MatmulEmitter {
 
   // B comes from memory or from a cache that others share.
   bool streams() const {
-    return k_.pool.typical(k_.layout(m_.b.buffer).bytes) > k_.machine.l2_bytes && k_.buffer(m_.b.buffer).place != Place::scratch;
+    return k_.pool.typical(k_.layout(m_.b.buffer).bytes) > k_.machine.l2_bytes &&
+           k_.buffer(m_.b.buffer).place != Place::scratch;
   }
   // How many bytes behind the first element of B the columns from j on begin, at depth k0.
   Value b_at(Value j, Value k0) {
@@ -148,7 +149,8 @@ class MatmulEmitter {
     Value p;
     if (panel_ > 0) {
       const Value panel = b_.div(j, b_.i64(panel_)), in_panel = b_.sub(j, b_.mul(panel, b_.i64(panel_)));
-      p = b_.add(b_.mul(panel, k_.emit(k_.pool.mul(k_.layout(m_.b.buffer).panel_stride, bytes))), b_.mul(in_panel, b_.i64(bytes)));
+      p = b_.add(b_.mul(panel, k_.emit(k_.pool.mul(k_.layout(m_.b.buffer).panel_stride, bytes))),
+                 b_.mul(in_panel, b_.i64(bytes)));
     } else {
       p = b_.mul(j, b_.i64(bytes));
     }

@@ -114,8 +114,7 @@ class Folder {
       for (size_t i = 0; i < l->at.size(); ++i)
         // An axis of one element is read at 0.
         if (l->at[i].dynamic.valid() ||
-            (l->at[i].affine != t.axes[i] &&
-             !(syms_.is(l->at[i].affine, 0) && syms_.symbol_range(t.axes[i]).hi == 0)))
+            (l->at[i].affine != t.axes[i] && !(syms_.is(l->at[i].affine, 0) && syms_.symbol_range(t.axes[i]).hi == 0)))
           return std::nullopt;
       return value(*maker, t.node, depth + 1);
     }

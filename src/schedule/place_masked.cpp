@@ -136,7 +136,11 @@ std::vector<Statement> Placer::with_lengths(std::vector<Statement> body, const s
       for (Expr index : syms_.symbols_of(at))
         if (it_.extents.count(index)) by[index] = map.of(index).offset;
     const sym::Interval range = syms_.symbol_range(s);
-    tile::Let let{s, memory(x.value), substituted(syms_, x.at, by), syms_.constant(range.lo), syms_.constant(range.hi),
+    tile::Let let{s,
+                  memory(x.value),
+                  substituted(syms_, x.at, by),
+                  syms_.constant(range.lo),
+                  syms_.constant(range.hi),
                   std::move(body)};
     body.clear();
     body.push_back({std::move(let)});

@@ -15,8 +15,8 @@ struct Executed {
   const tile::Program& p;
   int64_t depth;
   std::unordered_map<sym::Expr, int64_t> at = {};
-  int64_t scores = 0;    // elements of products
-  int64_t compared = 0;  // points of nests that compare index values
+  int64_t scores = 0;                                         // elements of products
+  int64_t compared = 0;                                       // points of nests that compare index values
   std::map<std::string, std::vector<int64_t>> integers = {};  // of inputs that statements read
 
   int64_t value(sym::Expr e) const { return p.syms->evaluate(e, at); }
@@ -205,7 +205,8 @@ TEST(Masks, AnUnmaskedPartEvaluatesNoComparison) {
   EXPECT_NE(text.find("index(", second), std::string::npos) << text;
 }
 
-// Requests of different lengths in one padded batch: keys beyond a request's length are not visited, whatever the longest.
+// Requests of different lengths in one padded batch: keys beyond a request's length are not visited, whatever the
+// longest.
 TEST(Masks, LengthsInMemoryBoundLoops) {
   const graph::Graph g = parsed(R"(
 graph lengths {
