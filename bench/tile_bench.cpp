@@ -32,7 +32,8 @@ double operations(const tile::Program& p, const std::vector<tile::Statement>& bo
         [&](const tile::Matmul& m) {
           sum += 2.0 * double(p.syms->evaluate(m.m, at)) * double(p.syms->evaluate(m.n, at)) *
                  double(p.syms->evaluate(m.k, at));
-        });
+        },
+        [](const tile::Let&) {});
   return sum;
 }
 

@@ -184,7 +184,17 @@ struct Counter {
             if (f.parallel) e.tasks = static_cast<int64_t>(static_cast<double>(e.tasks) * most);
             statements(f.body, inside, depth + 1);
           },
-          [&](const Nest& n) { nest(n, samples); }, [&](const Matmul& x) { matmul(x, samples); });
+          [&](const Nest& n) { nest(n, samples); }, [&](const Matmul& x) { matmul(x, samples); },
+          [&](const Let& l) {
+            // What memory holds is not known: any value of the range.
+            Samples inside = samples;
+            for (int k = 0; k < kSamples; ++k) {
+              Sample& one = inside[static_cast<size_t>(k)];
+              const int64_t lo = p.syms->evaluate(l.lo, one.at), hi = std::max(lo, p.syms->evaluate(l.hi, one.at));
+              one.at[l.symbol] = lo + (hi - lo) / kSamples * k;
+            }
+            statements(l.body, inside, depth + 1);
+          });
   }
 };
 
@@ -199,7 +209,11 @@ std::vector<KernelEstimate> estimate(const Program& program, const Machine& mach
     Counter c{program, machine};
     c.e.name = k.name;
     c.e.once = k.once;
-    c.statements(k.body, {}, 0);
+    // Dims have their typical values.
+    Samples samples;
+    for (Sample& one : samples)
+      for (const Expr d : program.dims) one.at[d] = program.syms->typical(d);
+    c.statements(k.body, samples, 0);
     for (BufferId b : c.touched)
       c.e.memory_bytes +=
           std::min(static_cast<double>(program.elements(b) * byte_size(program.buffer(b).dtype)), c.e.cache_bytes);

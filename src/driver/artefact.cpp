@@ -36,9 +36,11 @@ Result<Artefact> load_artefact(const std::string& folder) {
   TRY_ASSIGN(const SourceText machine_text, read_text(at / m.machine));
   TRY_ASSIGN(Machine machine, parse_machine(machine_text));
   Artefact out{m.name, folder, std::move(input),   std::move(best), std::move(program), std::nullopt,
-               {},     "",     std::move(machine), m.threads};
-  if (!out.input.has_constant_shapes() || !out.best.has_constant_shapes())
-    return diagnose(Code::bad_artefact, folder, "its graphs have unbound dimensions");
+               {},     "",     std::move(machine), m.threads,       m.dispatch};
+  std::vector<std::string> open, known;
+  for (const sym::Expr d : out.input.dims()) open.push_back(out.input.syms().symbol_name(d));
+  for (const sym::Expr d : out.program.dims) known.push_back(out.program.syms->symbol_name(d));
+  if (open != known) return diagnose(Code::bad_artefact, folder, "its graph and its program have other dimensions");
 
   if (auto text = read_text(at / "baseline" / "unfused.tile"))
     if (auto unfused = tile::parse(*text)) out.unfused = std::move(*unfused);

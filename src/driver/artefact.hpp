@@ -25,7 +25,8 @@ struct Artefact {
   std::vector<uint8_t> object;  // empty when it was made by another compiler or for another target
   std::string object_note;      // why it is empty
   Machine machine;
-  int threads = 1;  // that it was tuned for
+  int threads = 1;    // that it was tuned for
+  Dispatch dispatch;  // of calls whose dimensions are open
 };
 
 Result<Artefact> load_artefact(const std::string& folder);
@@ -34,6 +35,7 @@ Result<Artefact> load_artefact(const std::string& folder);
 struct Manifest {
   std::string name, code_key, program, object, object_hash, program_hash, machine;
   int threads = 1;
+  Dispatch dispatch;
 };
 Result<Manifest> parse_manifest(const std::string& folder, const std::string& text);
 

@@ -10,9 +10,11 @@ namespace cleave::driver {
 namespace {
 
 // Views of the program's arguments; positions that it does not use may be missing at the end.
-std::vector<jit::TensorView> views(const std::vector<lower::Argument>& arguments, std::span<void* const> data) {
+std::vector<jit::TensorView> views(const std::vector<lower::Argument>& arguments, std::span<void* const> data,
+                                   const lower::Lowered& l, std::span<const int64_t> extents) {
   std::vector<jit::TensorView> out;
-  for (size_t i = 0; i < arguments.size(); ++i) out.push_back({data[i], arguments[i].dtype, arguments[i].shape, {}});
+  for (size_t i = 0; i < arguments.size(); ++i)
+    out.push_back({data[i], arguments[i].dtype, l.shape(arguments[i], extents), {}});
   return out;
 }
 
@@ -30,14 +32,36 @@ Diagnostics CompiledProgram::run(const tune::Call& call, const jit::RunOptions& 
     return too_few("scalars", static_cast<size_t>(l.scalars), call.scalars.size());
   std::vector<void*> inputs;
   for (const void* p : call.inputs) inputs.push_back(const_cast<void*>(p));
-  return built_.run(views(l.inputs, inputs), std::span(call.scalars).first(static_cast<size_t>(l.scalars)),
-                    views(l.outputs, call.outputs), constants_, options);
+  return built_.run(views(l.inputs, inputs, l, extents_), std::span(call.scalars).first(static_cast<size_t>(l.scalars)),
+                    views(l.outputs, call.outputs, l, extents_), constants_, options);
+}
+
+Diagnostics CompiledProgram::set_extents(std::vector<int64_t> extents) {
+  const auto bytes = built_.workspace_bytes(extents);
+  if (!bytes) return bytes.errors();
+  if (*bytes > tune::max_data_bytes()) return {diagnose(Code::data_too_large, *bytes, tune::max_data_bytes())};
+  extents_ = std::move(extents);
+  if (workspace_.size() < *bytes || workspace_.size() == 0) workspace_ = runtime::Buffer(std::max<int64_t>(64, *bytes));
+  return {};
+}
+
+Diagnostics CompiledProgram::set_extents(const std::map<std::string, int64_t>& values) {
+  const lower::Lowered& l = built_.lowered();
+  std::vector<int64_t> extents;
+  for (const sym::Expr d : l.dims) {
+    const std::string& name = l.syms->symbol_name(d);
+    const auto it = values.find(name);
+    if (it == values.end()) return {diagnose(Code::unbound_dim, name, name)};
+    extents.push_back(it->second);
+  }
+  return set_extents(std::move(extents));
 }
 
 Diagnostics CompiledProgram::run(const tune::Call& call, Executor& executor) {
   jit::RunOptions o;
   o.executor = &executor;
   o.workspace = workspace_.data();
+  o.extents = extents_;
   return run(call, o);
 }
 
@@ -47,6 +71,7 @@ std::vector<double> CompiledProgram::kernel_seconds(const tune::Call& call) {
     std::vector<double> seconds;
     jit::RunOptions o;
     o.workspace = workspace_.data();
+    o.extents = extents_;
     o.machine.launch_seconds = &seconds;
     if (!run(call, o).empty()) return {};
     if (best.empty()) best = seconds;
@@ -77,9 +102,11 @@ Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program& program, s
   std::vector<void*> data;
   for (const tune::Array& a : constants) data.push_back(const_cast<void*>(a.data.data()));
   if (!l.constants.empty() || l.packed_bytes > 0) {
-    TRY_ASSIGN(out->constants_, out->built_.bind_constants(views(l.constants, data)));
+    TRY_ASSIGN(out->constants_, out->built_.bind_constants(views(l.constants, data, l, {})));
   }
-  out->workspace_ = runtime::Buffer(std::max<int64_t>(64, out->built_.workspace_bytes()));
+  std::vector<int64_t> typical;
+  for (const sym::Expr d : l.dims) typical.push_back(l.syms->typical(d));
+  if (Diagnostics bad = out->set_extents(std::move(typical)); !bad.empty()) return bad;
   return out;
 }
 

@@ -1,6 +1,7 @@
 // A tile program as machine code in this process, with its constants bound.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,7 +19,12 @@ class CompiledProgram : public tune::Runnable {
   std::vector<double> kernel_seconds(const tune::Call& call) override;
 
   const jit::Built& built() const { return built_; }
-  const jit::Constants* constants() const { return constants_.get(); }            // null when the program has none
+  const jit::Constants* constants() const { return constants_.get(); }  // null when the program has none
+  // Values of the program's dims for the calls that follow (before: their typical values). Errors: out of range, or too
+  // much memory.
+  Diagnostics set_extents(std::vector<int64_t> extents);
+  // The same by name; every dim needs a value.
+  Diagnostics set_extents(const std::map<std::string, int64_t>& values);
   const std::vector<std::string>& kernel_names() const { return kernel_names_; }  // of those that run at each call
 
  private:
@@ -30,6 +36,7 @@ class CompiledProgram : public tune::Runnable {
   std::vector<std::string> kernel_names_;
   std::shared_ptr<const jit::Constants> constants_;
   runtime::Buffer workspace_;
+  std::vector<int64_t> extents_;
 };
 
 // Compiles (or loads `object`, compiled earlier from the same program for the same target), binds the constants, which

@@ -38,7 +38,7 @@ struct Loaded {
 
 tune::Array array_of(const tile::Program& p, tile::BufferId id) {
   std::vector<int64_t> extents;
-  for (sym::Expr e : p.buffer(id).shape) extents.push_back(p.syms->as_constant(e).value_or(0));
+  for (sym::Expr e : p.buffer(id).shape) extents.push_back(p.syms->typical(e));
   return tune::make_array(p.buffer(id).name, p.buffer(id).dtype, extents);
 }
 
@@ -51,7 +51,7 @@ Result<std::vector<tune::Array>> arguments_of(const tile::Program& p, tile::Plac
     if (b.argument < 0 || b.alias_of.valid()) continue;
     if (b.argument > 4096) return diagnose(Code::invalid_tile, b.name, "its argument number is too large");
     double n = static_cast<double>(byte_size(b.dtype));
-    for (sym::Expr e : b.shape) n *= static_cast<double>(p.syms->as_constant(e).value_or(0));
+    for (sym::Expr e : b.shape) n *= static_cast<double>(p.syms->typical(e));
     bytes += n;
     if (!(bytes <= static_cast<double>(tune::max_data_bytes())))
       return diagnose(Code::data_too_large, static_cast<int64_t>(std::min(bytes, 9e18)), tune::max_data_bytes());
@@ -102,6 +102,28 @@ Diagnostics set_problem(Loaded& out, const graph::Graph& data_graph, const graph
   return {};
 }
 
+// Values for the open dimensions of an artefact: from the shapes of the inputs that are given, else from --dim, else
+// what it was tuned for.
+Result<DimValues> values_for(const Artefact& a, const RunRequest& request) {
+  DimValues out;
+  for (const sym::Expr d : a.program.dims) out[a.program.syms->symbol_name(d)] = a.program.syms->typical(d);
+  const auto leaves = a.input.leaves(graph::Op::input);
+  for (size_t i = 0; i < request.inputs.size() && i < leaves.size() && !out.empty(); ++i) {
+    TRY_ASSIGN(const NpyArray array, read_npy(request.inputs[i]));
+    const graph::Shape& shape = a.input.type(leaves[i]).shape;
+    for (size_t axis = 0; axis < std::min(shape.size(), array.shape.size()); ++axis)
+      if (a.input.syms().kind(shape[axis]) == sym::Kind::symbol)
+        out[a.input.syms().symbol_name(shape[axis])] = array.shape[axis];
+  }
+  for (const auto& [name, option] : request.options.dims) {
+    if (!out.count(name)) return diagnose(Code::undefined_name, name);
+    if (option.is_range())
+      return diagnose(Code::bad_option, "--dim " + name, "an artefact runs with one value of a dimension");
+    out[name] = option.representative;
+  }
+  return out;
+}
+
 Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unfused) {
   Loaded out;
   TRY_ASSIGN(Input in, read_input(request.path, source, onnx_options(request.options)));
@@ -110,15 +132,26 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
     case Format::artefact: {
       TRY_ASSIGN(Artefact a, load_artefact(request.path));
       out.name = a.name;
-      if (Diagnostics bad = set_problem(out, a.input, graph::expand(a.input), request.options.seed); !bad.empty())
-        return bad;
-      if (request.unfused || with_unfused) {
+      TRY_ASSIGN(const DimValues values, values_for(a, request));
+      TRY_ASSIGN(const graph::Graph at, graph::bind(a.input, values));
+      if (Diagnostics bad = set_problem(out, at, graph::expand(at), request.options.seed); !bad.empty()) return bad;
+      const bool fallback = !values.empty() && a.dispatch.unfused(values);
+      if (request.unfused || with_unfused || fallback) {
         if (!a.unfused)
           return diagnose(Code::bad_artefact, request.path, "baseline/unfused.tile is missing or unreadable");
         TRY_ASSIGN(out.unfused, compile(*a.unfused, out.problem->constants, a.machine));
+        if (Diagnostics bad = out.unfused->set_extents(values); !bad.empty()) return bad;
       }
       out.object_note = a.object_note;
+      if (fallback) {
+        out.program = out.unfused;
+        out.object_note.clear();
+        out.notes.push_back("the unfused schedule serves these extents");
+        out.schedule = fmt::format("{} kernels", out.program->kernel_names().size());
+        break;
+      }
       TRY_ASSIGN(out.program, compile(a.program, out.problem->constants, a.machine, a.object));
+      if (Diagnostics bad = out.program->set_extents(values); !bad.empty()) return bad;
       out.from_object = !a.object.empty();
       out.schedule = fmt::format("{} kernels", out.program->kernel_names().size());
       break;
@@ -153,7 +186,8 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
       c.input = std::move(in);
       c.source = source;
       if (Diagnostics bad = run_passes(c, "schedule", "bind"); !bad.empty()) return bad;
-      if (Diagnostics bad = set_problem(out, *c.bound, *c.expanded, request.options.seed); !bad.empty()) return bad;
+      TRY_ASSIGN(const graph::Graph at, graph::bind(*c.bound, c.typical));
+      if (Diagnostics bad = set_problem(out, at, graph::expand(at), request.options.seed); !bad.empty()) return bad;
       const ObjectCache objects(c.options.cache_dir);
       const schedule::Candidate& chosen = chosen_candidate(c, request.unfused ? -1 : 0);
       TRY_ASSIGN(out.program, compile(chosen.program, out.problem->constants, c.machine, objects));

@@ -11,12 +11,30 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
+// Extents as numbers, or as text where they follow from open dimensions.
+Json shape_of(const graph::Graph& g, graph::ValueId v) {
+  Json out = Json::array();
+  for (const sym::Expr e : g.type(v).shape) {
+    if (const auto n = g.syms().as_constant(e))
+      out.push_back(*n);
+    else
+      out.push_back(g.syms().print(e));
+  }
+  return out;
+}
+
+Json values_json(const DimValues& values) {
+  Json out = Json::object();
+  for (const auto& [name, value] : values) out[name] = value;
+  return out;
+}
+
 Json arguments(const graph::Graph& g, graph::Op op) {
   Json out = Json::array();
   for (graph::ValueId v : g.leaves(op))
     out.push_back({{"name", g.producer(v).attributes.get<std::string>("name")},
                    {"dtype", name(g.type(v).dtype)},
-                   {"shape", g.extents(v)}});
+                   {"shape", shape_of(g, v)}});
   return out;
 }
 
@@ -37,8 +55,25 @@ std::string manifest_json(const Compilation& c, const std::vector<std::pair<std:
     dims[d.name] = {{"low", d.option.lo},
                     {"high", d.option.hi},
                     {"representative", d.option.representative},
-                    {"compiled", d.option.representative}};
+                    {"open", d.option.is_range()}};
   j["dims"] = dims;
+  if (!c.typical.empty()) {
+    // Calls of these extents run baseline/unfused.tile.
+    Json dispatch = Json::object();
+    if (c.dispatch.up_to) dispatch["unfused_up_to"] = values_json(*c.dispatch.up_to);
+    if (c.dispatch.from) dispatch["unfused_from"] = values_json(*c.dispatch.from);
+    j["dispatch"] = dispatch;
+    Json ends = Json::array();
+    for (const RangeEnd& e : c.ends) {
+      Json end = {{"dims", values_json(e.values)}};
+      if (e.why.empty())
+        end.update({{"time_ms", 1e3 * e.seconds}, {"baseline_ms", 1e3 * e.unfused_seconds}, {"speedup", e.speedup}});
+      else
+        end["not_measured"] = e.why;
+      ends.push_back(end);
+    }
+    j["range_ends"] = ends;
+  }
   j["tuned"] = {{"threads", c.options.threads}, {"seed", c.options.seed}, {"status", status(c)}};
   if (o.seconds > 0)
     j["tuned"].update({{"time_ms", 1e3 * o.seconds}, {"baseline_ms", 1e3 * o.unfused_seconds}, {"speedup", o.speedup}});
@@ -47,8 +82,9 @@ std::string manifest_json(const Compilation& c, const std::vector<std::pair<std:
                     {"constants", arguments(*c.bound, graph::Op::constant)}};
   Json outputs = Json::array();
   for (const graph::Output& out : c.bound->outputs())
-    outputs.push_back(
-        {{"name", out.name}, {"dtype", name(c.bound->type(out.value).dtype)}, {"shape", c.bound->extents(out.value)}});
+    outputs.push_back({{"name", out.name},
+                       {"dtype", name(c.bound->type(out.value).dtype)},
+                       {"shape", shape_of(*c.bound, out.value)}});
   j["arguments"]["outputs"] = outputs;
   j["program"] = "kernels/program.tile";
   j["object"] = "kernels/program.o";
@@ -81,6 +117,17 @@ Result<Manifest> parse_manifest(const std::string& folder, const std::string& te
   if (j.contains("tuned") && j["tuned"].is_object() && j["tuned"].contains("threads") &&
       j["tuned"]["threads"].is_number_integer())
     m.threads = j["tuned"]["threads"].get<int>();
+  if (j.contains("dispatch")) {
+    const auto values = [&](const char* key) -> std::optional<DimValues> {
+      const Json& d = j["dispatch"];
+      if (!d.is_object() || !d.contains(key) || !d[key].is_object()) return std::nullopt;
+      DimValues out;
+      for (const auto& [name, value] : d[key].items())
+        if (value.is_number_integer()) out[name] = value.get<int64_t>();
+      return out;
+    };
+    m.dispatch = {values("unfused_up_to"), values("unfused_from")};
+  }
   for (const std::string& path : {m.program, m.object, m.machine})
     if (path.empty() || path.front() == '/' || path.find("..") != std::string::npos)
       return diagnose(Code::bad_artefact, folder, fmt::format("manifest.json names the file `{}`", path));

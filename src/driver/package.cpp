@@ -58,16 +58,20 @@ class Writer {
 
 // The shared library and its C header.
 void write_c_library(Writer& w, Compilation& c, const CompiledProgram& program, const std::string& name) {
+  if (!c.typical.empty()) {
+    c.notes.push_back("no shared library: that takes extents which are all bound");
+    return;
+  }
   const auto arguments = [](const graph::Graph& g, graph::Op op) {
     std::vector<lower::Argument> out;
     for (graph::ValueId v : g.leaves(op))
-      out.push_back({g.producer(v).attributes.get<std::string>("name"), g.type(v).dtype, g.extents(v)});
+      out.push_back({g.producer(v).attributes.get<std::string>("name"), g.type(v).dtype, g.extents(v), {}});
     return out;
   };
   jit::Interface x{name, arguments(*c.bound, graph::Op::input), {}, {}, ""};
   for (const lower::Argument& a : arguments(*c.bound, graph::Op::scalar)) x.scalars.push_back(a.name);
   for (const graph::Output& o : c.bound->outputs())
-    x.outputs.push_back({o.name, c.bound->type(o.value).dtype, c.bound->extents(o.value)});
+    x.outputs.push_back({o.name, c.bound->type(o.value).dtype, c.bound->extents(o.value), {}});
   x.note = fmt::format("{}: made by cleave {} for {}; link with -l{}", name, version(), c.machine.name,
                        jit::c_identifier(name));
   if (const int64_t bytes = jit::library_constant_bytes(program.built()); bytes > jit::kMaxLibraryConstants) {
@@ -93,15 +97,19 @@ std::string repro_script(const Compilation& c) {
     budget = fmt::format("{}c", c.options.budget.candidates);
   else if (std::isfinite(c.options.budget.seconds))
     budget = fmt::format("{}s", c.options.budget.seconds);
+  std::string dims;  // those that are not bound in graph/input.graph
+  for (const DimBinding& d : c.dims)
+    if (d.option.is_range())
+      dims += fmt::format(" --dim {}={}..{}@{}", d.name, d.option.lo, d.option.hi, d.option.representative);
   return fmt::format(
       "#!/bin/sh\n"
       "# Runs this optimisation again, from the graph that lies here. It was called as:\n"
       "#   {}\n"
       "cd \"$(dirname \"$0\")\" && exec \"${{CLEAVE:-cleave}}\" optimize graph/input.graph --target {} --threads {} "
-      "--seed {} --budget {}{}{} \"$@\"\n",
+      "--seed {} --budget {}{}{}{} \"$@\"\n",
       c.options.command, c.options.target, c.options.threads, c.options.seed, budget,
       c.options.deterministic ? " --deterministic" : "",
-      c.options.split.empty() ? "" : " --split " + quoted(c.options.split));
+      c.options.split.empty() ? "" : " --split " + quoted(c.options.split), dims);
 }
 
 // An earlier artefact is replaced as a whole; anything else that is in the way stays.

@@ -9,6 +9,7 @@
 #include "driver/pipeline.hpp"
 #include "driver/tunings.hpp"
 #include "frontend/file.hpp"
+#include "graph/expand.hpp"
 #include "jit/calibrate.hpp"
 #include "runtime/timing.hpp"
 
@@ -27,29 +28,41 @@ Diagnostics import_input(Compilation& c) {
 }
 
 Diagnostics bind_dims(Compilation& c) {
-  const graph::Graph& g = *c.input.graph;
+  const graph::Graph g = c.input.graph->detached();
   std::map<std::string, int64_t> values;
   for (const auto& [name, option] : c.options.dims) {
-    values[name] = option.representative;
     c.dims.push_back({name, option});
-    if (option.is_range())
-      c.notes.push_back(fmt::format("`{}` is compiled for {} only, not for {}..{}", name, option.representative,
-                                    option.lo, option.hi));
+    if (!option.is_range()) {
+      values[name] = option.representative;
+      continue;
+    }
+    const auto d = g.syms().find_symbol(name);
+    if (!d || std::find(g.dims().begin(), g.dims().end(), *d) == g.dims().end())
+      return {diagnose(Code::undefined_name, name)};
+    const sym::Interval declared = g.syms().symbol_range(*d);
+    for (const int64_t end : {option.lo, option.hi})
+      if (end < declared.lo || end > declared.hi)
+        return {diagnose(Code::dim_out_of_range, name, end, declared.lo, declared.hi)};
+    g.syms().set_range(*d, {option.lo, option.hi});
+    g.syms().set_typical(*d, option.representative);
+    c.typical[name] = option.representative;
   }
   for (sym::Expr d : g.dims()) {
     const std::string name = g.syms().symbol_name(d);
-    if (!values.count(name)) return {diagnose(Code::unbound_dim, name, name)};
+    if (!values.count(name) && !c.typical.count(name)) return {diagnose(Code::unbound_dim, name, name)};
   }
   auto bound = graph::bind(g, values);
   if (!bound) return bound.errors();
   c.bound = std::move(*bound);
-  if (!c.bound->has_constant_shapes())
+  auto at = graph::bind(*c.bound, c.typical);
+  if (!at) return at.errors();
+  if (!at->has_constant_shapes())
     return {diagnose(Code::invalid_graph, g.name(), "some extents do not follow from its dimensions")};
   return {};
 }
 
 Diagnostics expand_composites(Compilation& c) {
-  c.expanded = graph::expand(*c.bound);
+  c.expanded = graph::expand_for_search(*c.bound);
   return graph::verify(*c.expanded);
 }
 
@@ -188,10 +201,13 @@ Diagnostics schedule_graphs(Compilation& c) {
 }
 
 Diagnostics tune_candidates(Compilation& c) {
-  auto data = tune::random_data(*c.bound, c.options.seed);
+  // Dimensions with a range have their representative values here.
+  const auto at = graph::bind(*c.bound, c.typical);
+  if (!at) return at.errors();
+  auto data = tune::random_data(*at, c.options.seed);
   if (!data) return data.errors();
   c.problem = std::make_unique<tune::Problem>(
-      tune::Problem{*c.expanded, std::move(data->inputs), std::move(data->scalars), std::move(data->constants)});
+      tune::Problem{graph::expand(*at), std::move(data->inputs), std::move(data->scalars), std::move(data->constants)});
 
   const ObjectCache objects(c.options.cache_dir);
   const tune::Compile compiler = [&](const tile::Program& program) -> Result<std::shared_ptr<tune::Runnable>> {
@@ -215,7 +231,7 @@ Diagnostics tune_candidates(Compilation& c) {
   c.outcome = std::move(*outcome);
   for (const std::string& n : c.outcome->notes) c.notes.push_back(n);
   remember(c, known);
-  return {};
+  return measure_ranges(c);
 }
 
 }  // namespace cleave::driver

@@ -37,14 +37,31 @@ struct DimBinding {
   DimOption option;
 };
 
+using DimValues = std::map<std::string, int64_t>;
+
+// Dimensions with a range: the chosen program against the unfused schedule at one end of the ranges (ranges.cpp).
+struct RangeEnd {
+  DimValues values;
+  double seconds = 0, unfused_seconds = 0, speedup = 1;
+  runtime::Interval interval{1, 1};
+  std::string why;  // it was not measured
+};
+
+// Which calls go to the unfused schedule: those with no dimension above `up_to`, or none below `from`.
+struct Dispatch {
+  std::optional<DimValues> up_to, from;
+  bool unfused(const DimValues& values) const;
+};
+
 // Everything that is known of one compilation; each pass fills in its part.
 struct Compilation {
   Options options;
   std::string path;
   SourceText source;
   Input input;                        // import
-  std::optional<graph::Graph> bound;  // bind
+  std::optional<graph::Graph> bound;  // bind; dimensions with a range stay open
   std::vector<DimBinding> dims;
+  DimValues typical;                     // of the dimensions that stay open: what speed is chosen for
   std::optional<graph::Graph> expanded;  // expand
   std::vector<Equal> equal;              // search
   std::vector<Equal> split;              // search: graphs whose reductions over an index stop half way (--split)
@@ -55,6 +72,8 @@ struct Compilation {
   std::vector<tune::Proposal> proposals;   // best predicted first
   std::unique_ptr<tune::Problem> problem;  // tune
   std::optional<tune::Outcome> outcome;
+  std::vector<RangeEnd> ends;  // tune
+  Dispatch dispatch;
   bool search_skipped = false;
   bool certificate = false;        // package: one was written
   std::vector<std::string> files;  // package: what was written, relative to the artefact folder
@@ -98,6 +117,8 @@ Diagnostics search_graphs(Compilation&);
 Diagnostics schedule_graphs(Compilation&);
 Diagnostics tune_candidates(Compilation&);
 Diagnostics package_result(Compilation&);
+// Measures the chosen program at the ends of the ranges and sends calls to the unfused schedule where that is faster.
+Diagnostics measure_ranges(Compilation&);
 // What would keep package_result from writing to this folder: asked before the work is done.
 Diagnostics check_output(const std::string& output);
 

@@ -50,7 +50,7 @@ std::vector<KernelReport> kernel_reports(const Compilation& c) {
 Coverage coverage(const Compilation& c) {
   Coverage out;
   if (!c.expanded) return out;
-  const graph::Graph& g = *c.expanded;
+  const graph::Graph g = graph::expand(graph::bind(*c.expanded, c.typical).value());
   const algebra::Program program = algebra::read(g);
   double total = 0, outside = 0;
   std::map<std::string, int> operators;
@@ -96,6 +96,15 @@ std::string milliseconds(double seconds) {
   return seconds >= 1e-4 ? fmt::format("{:.3f} ms", 1e3 * seconds) : fmt::format("{:.3f} us", 1e6 * seconds);
 }
 
+std::string range_text(const RangeEnd& e) {
+  std::string at;
+  for (const auto& [name, value] : e.values) at += fmt::format("{}{}={}", at.empty() ? "" : " ", name, value);
+  if (!e.why.empty()) return fmt::format("  at {}: not measured: {}\n", at, e.why);
+  return fmt::format("  at {}: unfused {}, chosen {}, {:.3f}x (95 %: {:.3f} to {:.3f})\n", at,
+                     milliseconds(e.unfused_seconds), milliseconds(e.seconds), e.speedup, e.interval.low,
+                     e.interval.high);
+}
+
 std::string percent(std::optional<double> value) { return value ? fmt::format("{:.0f} %", *value) : "-"; }
 
 std::string count(double n) {
@@ -123,6 +132,7 @@ std::string result_text(const Compilation& c) {
   };
   side("unfused", *c.unfused, o.unfused_seconds);
   side("chosen", o.candidate, o.seconds);
+  for (const RangeEnd& e : c.ends) out += range_text(e);
   if (o.chosen >= 0 && o.seconds > 0)
     out += fmt::format("  speedup  {:.3f}x (95 %: {:.3f} to {:.3f})\n", o.speedup, o.speedup_interval.low,
                        o.speedup_interval.high);

@@ -65,12 +65,16 @@ struct Machine {
     if (steps > options.max_steps) stop(Code::graph_too_large, options.max_steps, "steps of evaluation");
   }
   int64_t constant(Expr e) const {
-    const auto v = p.syms->as_constant(e);
+    const auto v = p.syms->evaluate(e, [this](Expr s) -> std::optional<int64_t> {
+      auto it = indices.find(s);
+      if (it == indices.end()) return std::nullopt;
+      return it->second;
+    });
     if (!v) stop(Code::invalid_itgraph, p.name, "has an extent without a value");
     return *v;
   }
   ValueId origin(ValueId id) const {
-    while (p.value(id).alias_of.valid()) id = p.value(id).alias_of;
+    while (p.value(id).alias_of.valid() && !p.value(id).rows_of.valid()) id = p.value(id).alias_of;
     return id;
   }
   Array& array(ValueId id) { return arrays[origin(id).index]; }
@@ -86,6 +90,15 @@ struct Machine {
   }
 
   void set_up() {
+    if (arguments.extents.size() != p.dims.size())
+      stop(Code::bad_call,
+           fmt::format("{} extents are given, the program has {} dimensions", arguments.extents.size(), p.dims.size()));
+    for (size_t i = 0; i < p.dims.size(); ++i) {
+      const int64_t v = arguments.extents[i];
+      const sym::Interval r = p.syms->symbol_range(p.dims[i]);
+      if (v < r.lo || v > r.hi) stop(Code::dim_out_of_range, p.syms->symbol_name(p.dims[i]), v, r.lo, r.hi);
+      indices[p.dims[i]] = v;
+    }
     double elements = 0;
     for (const Value& v : p.values) {
       shapes.emplace_back();
@@ -94,14 +107,14 @@ struct Machine {
         shapes.back().push_back(constant(e));
         n *= static_cast<double>(shapes.back().back());
       }
-      if (!v.alias_of.valid()) elements += n;
+      if (!v.alias_of.valid() || v.rows_of.valid()) elements += n;
     }
     if (elements > static_cast<double>(options.max_elements))
       stop(Code::extent_too_large, p.name, elements, options.max_elements);
     for (uint32_t i = 0; i < p.values.size(); ++i) {
       const Value& v = p.values[ValueId(i)];
       Array& a = arrays.emplace_back();
-      if (v.alias_of.valid()) continue;
+      if (v.alias_of.valid() && !v.rows_of.valid()) continue;
       switch (v.role) {
         case Role::input: a.data = argument(v, arguments.inputs, shapes[i]); break;
         case Role::constant: a.data = argument(v, arguments.constants, shapes[i]); break;
@@ -329,10 +342,43 @@ struct Machine {
     }
   }
 
+  // The rows of all requests, one after the other as the integers say; the others are 0.
+  void pack(ValueId id) {
+    const Value& v = p.value(id);
+    const Extents& shape = shapes[id.index];
+    const Array& from = arrays[id.index];
+    const Array& by = array(v.rows_of);
+    Array& to = array(v.alias_of);
+    const int64_t rows = constant(v.rows), requests = shape[0];
+    int64_t width = 1;
+    for (size_t a = 2; a < shape.size(); ++a) width *= shape[a];
+    ++clock;
+    for (size_t e = 0; e < to.stamps.size(); ++e) {
+      to.stamps[e] = clock;
+      set(to, e, Scalar{});
+    }
+    for (int64_t b = 0; b < requests; ++b) {
+      const int64_t first = by.data.ints[static_cast<size_t>(b)], stop = by.data.ints[static_cast<size_t>(b + 1)];
+      for (int64_t i = 0; i < std::min(stop - first, shape[1]); ++i) {
+        if (first + i < 0 || first + i >= rows) continue;
+        for (int64_t k = 0; k < width; ++k) {
+          const auto at = static_cast<size_t>((b * shape[1] + i) * width + k);
+          if (from.stamps[at] == 0) stop_at(v, at);
+          set(to, static_cast<size_t>((first + i) * width + k), get(from, at));
+        }
+      }
+    }
+  }
+  [[noreturn]] void stop_at(const Value& v, size_t element) const {
+    stop(Code::invalid_itgraph, v.name, fmt::format("its element {} is never computed", element));
+  }
+
   std::vector<Tensor> go() {
     set_up();
     for (const Kernel& k : p.kernels)
       match(k.what, [&](const Block& b) { enter(b); }, [&](const Library& l) { library(l); });
+    for (uint32_t i = 0; i < p.values.size(); ++i)
+      if (p.values[ValueId(i)].rows_of.valid()) pack(ValueId(i));
     std::map<int, Tensor> outputs;
     for (uint32_t i = 0; i < p.values.size(); ++i) {
       const Value& v = p.values[ValueId(i)];

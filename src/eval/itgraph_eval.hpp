@@ -16,6 +16,7 @@ namespace cleave::oracle {
 struct ItGraphArguments {
   std::vector<Tensor> inputs, constants;
   std::vector<double> scalars;
+  std::vector<int64_t> extents = {};  // of the program's dims
 };
 
 // The outputs in the order of their `argument`. Reals keep the digits of a double, except where the program rounds

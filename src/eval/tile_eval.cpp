@@ -46,12 +46,12 @@ struct Machine {
   int64_t elements(const Buffer& b) const {
     double n = 1;
     for (size_t a = 0; a < b.shape.size(); ++a) {
-      const auto e = p.syms->as_constant(b.shape[a]);
-      if (!e) stop(Code::invalid_tile, b.name, "has an extent without a value");
-      n *= static_cast<double>(*e) + (a + 1 == b.shape.size() ? static_cast<double>(b.panel) : 0);
+      const int64_t e = at(b.shape[a]);
+      if (e < 0) stop(Code::invalid_tile, b.name, "has a negative extent");
+      n *= static_cast<double>(e) + (a + 1 == b.shape.size() ? static_cast<double>(b.panel) : 0);
     }
     if (n > 0x1p50) stop(Code::extent_too_large, b.name, n, 0x1p50);
-    return p.elements(BufferId(static_cast<uint32_t>(sizes.size())));
+    return at(p.size(BufferId(static_cast<uint32_t>(sizes.size()))));
   }
   // The memory of an argument, which must have the size of its buffer.
   template <class Span>
@@ -74,6 +74,15 @@ struct Machine {
   }
 
   void set_up() {
+    if (arguments.extents.size() != p.dims.size())
+      stop(Code::bad_call,
+           fmt::format("{} extents are given, the program has {} dimensions", arguments.extents.size(), p.dims.size()));
+    for (size_t i = 0; i < p.dims.size(); ++i) {
+      const int64_t v = arguments.extents[i];
+      const sym::Interval r = p.syms->symbol_range(p.dims[i]);
+      if (v < r.lo || v > r.hi) stop(Code::dim_out_of_range, p.syms->symbol_name(p.dims[i]), v, r.lo, r.hi);
+      values[p.dims[i]] = v;
+    }
     int64_t bytes = 0;
     for (uint32_t i = 0; i < p.buffers.size(); ++i) {
       const Buffer& b = p.buffers[BufferId(i)];
@@ -246,7 +255,14 @@ struct Machine {
             }
             values.erase(f.symbol);
           },
-          [&](const Nest& n) { nest(n); }, [&](const Matmul& m) { matmul(m); });
+          [&](const Nest& n) { nest(n); }, [&](const Matmul& m) { matmul(m); },
+          [&](const Let& l) {
+            step(1);
+            const int64_t lo = at(l.lo), hi = at(l.hi), value = load(l.buffer, indices(l.at)).integer;
+            values[l.symbol] = std::max(lo, std::min(hi, value));
+            statements(l.body);
+            values.erase(l.symbol);
+          });
   }
 
   // A task finds its scratch dirty.

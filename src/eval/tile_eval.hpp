@@ -17,6 +17,7 @@ struct TileArguments {
   std::vector<std::span<const std::byte>> inputs, constants;
   std::vector<double> scalars;
   std::vector<std::span<std::byte>> outputs;
+  std::vector<int64_t> extents = {};  // of the program's dims
 };
 
 struct TileOptions {

@@ -282,15 +282,17 @@ struct Expander {
 
   // Position j of request i lies in slot j mod page of page indices[indptr[i] + j floordiv page].
   ValueId paged() {
+    const bool single = attributes.get<int64_t>("page") == 1;
     const ValueId page = m.literal(static_cast<double>(attributes.get<int64_t>("page")), DType::i64);
     const sym::Expr max = attributes.get<std::vector<sym::Expr>>("max")[0];
     const auto [start, stop] = limits(in[1], m.shape(in[3])[0]);
     const ValueId j = m.iota({m.one(), max}, 1);
-    const ValueId entry = m.op(Op::add, {column(start), m.op(Op::floordiv, {j, page})});
+    const ValueId entry = m.op(Op::add, {column(start), single ? j : m.op(Op::floordiv, {j, page})});
     const ValueId valid = m.op(
         Op::logical_and, {m.op(Op::lt, {j, column(m.cast(in[3], DType::i64))}), m.op(Op::lt, {entry, column(stop)})});
     const ValueId number =
         m.gather(m.cast(in[2], DType::i64), m.op(Op::where, {valid, entry, m.literal(0, DType::i64)}));
+    if (single) return masked_rows(in[0], valid, number);
     return masked_rows(in[0], valid, m.op(Op::add, {m.op(Op::mul, {number, page}), m.op(Op::mod, {j, page})}));
   }
 
@@ -369,14 +371,50 @@ struct Expander {
   }
 };
 
-Graph expand_all(const Graph& graph, bool dialect) {
+Graph expand_all(const Graph& graph, bool dialect, const std::vector<bool>& keep = {}) {
   return rewrite(graph, [&](Builder& b, NodeId id, std::span<const ValueId> operands) {
     const Node& n = graph.node(id);
+    if (!keep.empty() && keep[id.index]) return std::optional<std::vector<ValueId>>();
     return Expander{Maker{b}, n.attributes, operands}.run(n.op, dialect);
   });
 }
 
 }  // namespace
+
+std::vector<bool> stored_packs(const Graph& graph) {
+  // Read by reshapes whose results are outputs only, or an output itself.
+  std::vector<bool> only_output(graph.value_count(), true), out(graph.node_count());
+  const std::vector<NodeId> nodes = graph.node_ids();
+  std::vector<int> outputs(graph.value_count());
+  for (const Output& o : graph.outputs()) ++outputs[o.value.index];
+  for (size_t i = nodes.size(); i-- > 0;) {
+    const Node& n = graph.node(nodes[i]);
+    const bool passes = (n.op == Op::reshape || n.op == Op::squeeze || n.op == Op::unsqueeze) &&
+                        only_output[n.results[0].index] && outputs[n.results[0].index] == 1;
+    for (ValueId v : n.operands) only_output[v.index] = only_output[v.index] && passes && outputs[v.index] == 0;
+    if (n.op != Op::ragged_pack) continue;
+    const Op pointers = graph.producer(n.operands[1]).op;
+    out[nodes[i].index] = only_output[n.results[0].index] && pointers == Op::input;
+  }
+  // One place to store to.
+  const std::vector<int> uses = graph.use_counts();
+  for (NodeId id : nodes)
+    if (out[id.index]) out[id.index] = uses[graph.node(id).results[0].index] == 1;
+  return out;
+}
+
+Graph expand_for_search(const Graph& graph) {
+  std::vector<bool> keep = stored_packs(graph);
+  for (NodeId id : graph.node_ids())
+    if (graph.node(id).op == Op::ragged || graph.node(id).op == Op::paged) keep[id.index] = true;
+  return expand_all(graph, false, keep);
+}
+
+Graph expand_views(const Graph& graph) {
+  std::vector<bool> keep(graph.node_count(), true);
+  for (NodeId id : graph.node_ids()) keep[id.index] = graph.node(id).op != Op::ragged && graph.node(id).op != Op::paged;
+  return expand_all(graph, false, keep);
+}
 
 Graph expand(const Graph& graph) { return expand_all(graph, false); }
 Graph expand_to_primitives(const Graph& graph) { return expand_all(graph, true); }

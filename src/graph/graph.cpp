@@ -24,6 +24,12 @@ std::vector<NodeId> Graph::node_ids() const {
   return ids;
 }
 
+Graph Graph::detached() const {
+  Graph out = *this;
+  out.syms_ = std::make_shared<sym::Pool>(*syms_);
+  return out;
+}
+
 std::vector<int64_t> Graph::extents(ValueId id) const {
   std::vector<int64_t> out;
   for (sym::Expr e : type(id).shape) {

@@ -72,6 +72,8 @@ class Graph {
   const std::vector<Output>& outputs() const { return outputs_; }
   // Declared dimensions, in order; ranges are in the pool.
   const std::vector<sym::Expr>& dims() const { return dims_; }
+  // The same graph over a copy of its symbols, so that their ranges can be narrowed for it alone.
+  Graph detached() const;
   std::vector<NodeId> node_ids() const;
   // The constant extents of a value whose dims are all bound; CHECKs otherwise.
   std::vector<int64_t> extents(ValueId id) const;

@@ -40,6 +40,12 @@ void TensorMap::enter(Expr index, Expr counter, int64_t step, int64_t aligned, E
   if (end.valid()) i.end = end;
 }
 
+void TensorMap::limit(Expr index, Expr end) {
+  Interval i = of(index);
+  i.end = i.end.valid() ? program_->syms->min(i.end, end) : end;
+  intervals_[index] = i;
+}
+
 Interval TensorMap::of(Expr index) const {
   auto it = intervals_.find(index);
   if (it == intervals_.end()) return {program_->syms->constant(0), 0, {}, 1};
@@ -48,16 +54,20 @@ Interval TensorMap::of(Expr index) const {
 
 int64_t TensorMap::most(Expr index) const {
   const Interval i = of(index);
-  const auto extent = program_->syms->as_constant(program_->extents.at(index));
-  CHECK(extent, "an unbound extent");
-  return i.tile > 0 ? std::min(i.tile, *extent) : *extent;
+  const int64_t extent = program_->syms->bounds(program_->extents.at(index)).hi;
+  return i.tile > 0 ? std::min(i.tile, extent) : extent;
+}
+
+Expr TensorMap::room(Expr index) const {
+  const Interval i = of(index);
+  return i.tile > 0 ? program_->syms->constant(most(index)) : program_->extents.at(index);
 }
 
 Expr TensorMap::size(Expr index) const {
   const Interval i = of(index);
   sym::Pool& s = *program_->syms;
   const Expr extent = program_->extents.at(index);
-  if (i.tile == 0) return extent;
+  if (i.tile == 0) return i.end.valid() ? s.min(extent, i.end) : extent;
   if (i.end.valid()) {
     const Expr end = s.min(extent, i.end);
     if (s.divides(i.tile, end) == sym::Proof::yes && i.aligned % i.tile == 0) return s.constant(i.tile);
@@ -65,8 +75,7 @@ Expr TensorMap::size(Expr index) const {
   }
   const Expr rest = s.sub(extent, i.offset);
   // Every tile is full when the steps divide the extent: offset is a multiple of the tile below the extent.
-  const auto constant = s.as_constant(extent);
-  if (constant && *constant % i.tile == 0) return s.constant(i.tile);
+  if (s.divides(i.tile, extent) == sym::Proof::yes) return s.constant(i.tile);
   return s.min(s.constant(i.tile), rest);
 }
 
@@ -104,6 +113,7 @@ struct Verifier {
   void target(const Compute& c, const Target& t) {
     const Value& v = p.value(t.value);
     if (in_memory(t.value)) bad(fmt::format("`{}` is read only", v.name));
+    if (v.rows_of.valid() && c.how != Compute::How::map) bad(fmt::format("`{}` is packed and accumulated", v.name));
     if (t.axes.size() != v.shape.size())
       bad(fmt::format("`{}` has {} axes, {} indices", v.name, v.shape.size(), t.axes.size()));
     for (size_t i = 0; i < t.axes.size() && i < v.shape.size(); ++i) {
@@ -129,6 +139,7 @@ struct Verifier {
   void read(ValueId id) {
     const Value& v = p.value(id);
     if (in_memory(id)) return;
+    if (v.rows_of.valid()) bad(fmt::format("`{}` is packed and read", v.name));
     if (!ready.count(origin(id))) bad(fmt::format("`{}` is read before it is computed", v.name));
     if (unfinished(id)) bad(fmt::format("`{}` is read inside the loop that accumulates it", v.name));
   }
@@ -137,6 +148,7 @@ struct Verifier {
   void uses(const Compute& c, const Target& t, NodeId root) {
     std::set<Expr> bound(c.reduced.begin(), c.reduced.end());
     bound.insert(t.axes.begin(), t.axes.end());
+    bound.insert(p.dims.begin(), p.dims.end());
     const NodeId roots[] = {root};
     const std::vector<bool> live = tile::reachable(c.nodes, roots);
     auto index = [&](Expr e, const std::string& of) {
@@ -276,6 +288,16 @@ struct Verifier {
     }
   }
 
+  void packed(const Value& v, uint32_t i) {
+    if (!exists(v.rows_of) || v.rows_of.index >= i) return bad("is packed by a later value");
+    const Value& by = p.value(v.rows_of);
+    if (v.role != Role::output || !v.alias_of.valid() || p.value(v.alias_of).rows_of.valid() || v.shape.size() < 2)
+      return bad("is packed but no alias of an output, or has no two axes");
+    if (by.role != Role::input || !is_integer(by.dtype) || by.shape.size() != 1 ||
+        by.shape[0] != p.syms->add(v.shape[0], 1))
+      bad(fmt::format("is packed by `{}`, which is no input of integers, one more than it has requests", by.name));
+  }
+
   // Returns false where the rest cannot be looked at.
   bool values() {
     std::set<std::string> names;
@@ -291,17 +313,27 @@ struct Verifier {
           continue;
         }
         const Value& of = p.value(v.alias_of);
-        if (of.dtype != v.dtype || p.syms->product(of.shape) != p.syms->product(v.shape))
+        std::vector<Expr> stored = v.shape;
+        if (v.rows_of.valid() && stored.size() >= 2) {
+          stored.erase(stored.begin());
+          stored[0] = v.rows;
+        }
+        if (of.dtype != v.dtype || p.syms->product(of.shape) != p.syms->product(stored))
           bad(fmt::format("has not the elements of `{}`", of.name));
       } else if (v.role != Role::inner && (v.argument < 0 || !arguments.insert({v.role, v.argument}).second)) {
         bad("has no argument position of its own");
       }
       if (v.role == Role::scalar && !v.shape.empty()) bad("is a scalar with axes");
+      if (v.rows_of.valid()) packed(v, i);
     }
     return out.size() == before;
   }
 
   Diagnostics run() {
+    where = p.name;
+    for (const Expr d : p.dims)
+      if (p.syms->kind(d) != sym::Kind::symbol || p.syms->symbol_range(d).lo < 0 || p.extents.count(d))
+        bad("has a dim that is no symbol of its own from 0 on");
     if (!values()) return out;
     for (const Kernel& k : p.kernels) {
       where = k.name;

@@ -34,6 +34,11 @@ struct Value {
   std::vector<Expr> shape;
   int argument = -1;  // input, constant, scalar, output: position in the list of that role
   ValueId alias_of;   // the same elements under another shape (a reshape of something in memory)
+  // A packed value [b, i, ..]: given integers p [b + 1], request b has the elements i < p[b + 1] - p[b], which lie in
+  // the rows p[b] + i of what it is an alias of; the other elements do not exist. Rows of no request are 0. Only
+  // outputs.
+  ValueId rows_of = {};  // p
+  Expr rows = {};        // how many there are
 };
 
 // result[axes] = reduce over `reduced` of nodes[value]; axes are index symbols, one per axis of the result.
@@ -102,6 +107,7 @@ struct Program {
   cleave::Store<Value, tile::BufferTag> values;
   std::map<Expr, Expr> extents;  // of the index symbols
   std::vector<Kernel> kernels;
+  std::vector<Expr> dims = {};  // symbols that each call gives a value in their range
 
   const Value& value(ValueId id) const { return values[id]; }
 };
@@ -123,11 +129,15 @@ class TensorMap {
   // The same for a loop that starts and ends where a mask says: counters are multiples of `aligned`, tiles end at
   // `end`.
   void enter(Expr index, Expr counter, int64_t step, int64_t aligned, Expr end);
+  // Elements from `end` on do not exist in this iteration.
+  void limit(Expr index, Expr end);
   Interval of(Expr index) const;
   // Elements of the interval in this iteration: min(tile, extent - offset).
   Expr size(Expr index) const;
-  // Elements that a tile of the index has at most.
+  // Elements that a tile of the index has at most; sym::kHuge when nothing bounds them.
   int64_t most(Expr index) const;
+  // The room that a tile of the index needs: a constant, or for a whole index a function of the dims.
+  Expr room(Expr index) const;
 
  private:
   const Program* program_;

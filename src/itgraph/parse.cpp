@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "itgraph/itgraph.hpp"
+#include "sym/text.hpp"
 #include "tile/expression_text.hpp"
 
 namespace cleave::itgraph {
@@ -15,7 +16,7 @@ struct Parser {
   TokenCursor c;
   Program p{"", std::make_shared<sym::Pool>(), {}, {}, {}};
   std::unordered_map<std::string, ValueId> values = {};
-  std::unordered_map<std::string, Expr> indices = {};
+  std::unordered_map<std::string, Expr> indices = {}, dims = {};
   tile::ExpressionParser expressions{c, *p.syms, [this](const std::string& n) { return find_index(n); },
                                      [this](const std::string& n) -> std::optional<std::pair<ValueId, DType>> {
                                        auto it = values.find(n);
@@ -24,15 +25,32 @@ struct Parser {
                                      }};
 
   std::optional<Expr> find_index(const std::string& n) const {
-    auto it = indices.find(n);
-    if (it == indices.end()) return std::nullopt;
+    if (auto it = indices.find(n); it != indices.end()) return it->second;
+    return find_dim(n);
+  }
+  std::optional<Expr> find_dim(const std::string& n) const {
+    auto it = dims.find(n);
+    if (it == dims.end()) return std::nullopt;
     return it->second;
+  }
+  // extent := an expression of integers and dims
+  std::optional<Expr> extent() {
+    const Token t = c.peek();
+    const auto e = sym::parse_expr(c, *p.syms, [this](const std::string& n) { return find_dim(n); });
+    if (!e) return std::nullopt;
+    const auto constant = p.syms->as_constant(*e);
+    if (p.syms->bounds(*e).lo < 0 || (constant && *constant > kMaxExtent)) {
+      c.fail(diagnose_at(t.range, Code::number_out_of_range, p.syms->print(*e), fmt::format("0..{}", kMaxExtent)));
+      return std::nullopt;
+    }
+    return e;
   }
   std::optional<Expr> index() {
     const Token t = c.peek();
     const auto n = c.expect_identifier("an index");
     if (!n) return std::nullopt;
-    const auto i = find_index(*n);
+    const auto found = indices.find(*n);
+    const auto i = found == indices.end() ? std::nullopt : std::optional(found->second);
     if (!i) c.fail(diagnose_at(t.range, Code::undefined_name, *n));
     return i;
   }
@@ -66,26 +84,27 @@ struct Parser {
     return true;
   }
 
-  // "index" NAME ":" INT {"," NAME ":" INT}
+  // "index" NAME ":" extent {"," NAME ":" extent}
   bool index_line() {
     do {
       const Token t = c.peek();
       const auto n = c.expect_identifier("an index");
       if (!n || !c.expect(":")) return false;
-      const auto extent = integer(0, kMaxExtent, "an extent");
-      if (!extent) return false;
-      if (indices.count(*n)) {
+      const auto e = extent();
+      if (!e) return false;
+      if (indices.count(*n) || dims.count(*n)) {
         c.fail(diagnose_at(t.range, Code::duplicate_name, *n));
         return false;
       }
-      const Expr symbol = p.syms->symbol(*n, {0, std::max<int64_t>(*extent - 1, 0)});
+      const Expr symbol = p.syms->symbol(*n, {0, std::max<int64_t>(p.syms->bounds(*e).hi - 1, 0)});
       indices[*n] = symbol;
-      p.extents[symbol] = p.syms->constant(*extent);
+      p.extents[symbol] = *e;
     } while (c.accept(","));
     return true;
   }
 
-  // value := ROLE NAME ":" dtype ["[" INT {"," INT} "]"] ["argument" INT] ["alias" NAME]
+  // value := ROLE NAME ":" dtype ["[" extent {"," extent} "]"] ["argument" INT]
+  //          ["packed" NAME "rows" extent] ["alias" NAME]
   bool value(Role role) {
     c.take();
     const Token t = c.peek();
@@ -93,12 +112,12 @@ struct Parser {
     if (!n || !c.expect(":")) return false;
     const auto d = expressions.dtype();
     if (!d) return false;
-    Value v{*n, *d, role, {}, -1, {}};
+    Value v{*n, *d, role, {}, -1, {}, {}, {}};
     if (c.accept("[")) {
       while (!c.at("]")) {
-        const auto e = integer(0, kMaxExtent, "an extent");
+        const auto e = extent();
         if (!e) return false;
-        v.shape.push_back(p.syms->constant(*e));
+        v.shape.push_back(*e);
         if (!c.accept(",") && !c.at("]")) {
           c.fail_expected("`,` or `]`");
           return false;
@@ -110,6 +129,14 @@ struct Parser {
       const auto a = integer(0, kMaxArgument, "a position");
       if (!a) return false;
       v.argument = static_cast<int>(*a);
+    }
+    if (c.accept("packed")) {
+      const auto rows_of = value_ref();
+      if (!rows_of || !c.expect("rows")) return false;
+      const auto rows = extent();
+      if (!rows) return false;
+      v.rows_of = *rows_of;
+      v.rows = *rows;
     }
     if (c.accept("alias")) {
       const auto a = value_ref();
@@ -241,12 +268,18 @@ struct Parser {
     return l;
   }
 
-  // program := "itgraph" NAME "{" {index-line} {value} {"kernel" NAME (block | library)} "}"
+  // program := "itgraph" NAME "{" {dim} {index-line} {value} {"kernel" NAME (block | library)} "}"
   bool program() {
     if (!c.expect("itgraph")) return false;
     const auto n = tile::expect_name(c, "the name of the program");
     if (!n || !c.expect("{")) return false;
     p.name = *n;
+    while (c.accept("dim")) {
+      const auto d = sym::parse_dim(c, *p.syms);
+      if (!d) return false;
+      dims[p.syms->symbol_name(*d)] = *d;
+      p.dims.push_back(*d);
+    }
     while (c.accept("index"))
       if (!index_line()) return false;
     while (!c.at("kernel") && !c.at("}")) {

@@ -1,6 +1,7 @@
 // Text form of itGraphs; the grammar is docs/itgraph.md.
 #include "base/match.hpp"
 #include "itgraph/itgraph.hpp"
+#include "sym/text.hpp"
 #include "tile/expression_text.hpp"
 
 namespace cleave::itgraph {
@@ -50,6 +51,7 @@ struct Printer {
     std::string text = fmt::format("{} {}: {}", name(v.role), tile::print_name(v.name), name(v.dtype));
     if (!v.shape.empty()) text += tile::print_list(*p.syms, v.shape);
     if (v.argument >= 0) text += fmt::format(" argument {}", v.argument);
+    if (v.rows_of.valid()) text += fmt::format(" packed {} rows {}", name_of(v.rows_of), show(v.rows));
     if (v.alias_of.valid()) text += fmt::format(" alias {}", name_of(v.alias_of));
     line(1, text);
   }
@@ -99,6 +101,7 @@ struct Printer {
 
   std::string run() {
     line(0, fmt::format("itgraph {} {{", tile::print_name(p.name)));
+    for (const Expr d : p.dims) line(1, sym::print_dim(*p.syms, d));
     std::string indices;
     for (const auto& [index, extent] : p.extents)
       indices += fmt::format("{}{}: {}", indices.empty() ? "" : ", ", show(index), show(extent));

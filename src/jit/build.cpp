@@ -1,6 +1,8 @@
 #include "jit/build.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <unordered_map>
 
 #include "runtime/timing.hpp"
 
@@ -69,7 +71,38 @@ void copy(const TensorView& t, std::byte* packed, bool to_packed) {
   }
 }
 
-void check(std::span<const TensorView> given, const std::vector<Argument>& wanted, const char* what, Diagnostics& bad) {
+// Values of the dims of one call.
+using Values = std::unordered_map<sym::Expr, int64_t>;
+
+constexpr int64_t kMaxBytes = int64_t{1} << 42;  // of a call's workspace, of a worker's scratch
+
+std::vector<int64_t> shape_of(const Argument& a, const lower::Lowered& l, const Values& values) {
+  if (l.dims.empty()) return a.shape;
+  std::vector<int64_t> out;
+  for (const sym::Expr e : a.extents) out.push_back(l.syms->evaluate(e, values));
+  return out;
+}
+
+Diagnostics check_range(const lower::Lowered& l, std::span<const int64_t> extents) {
+  if (extents.size() != l.dims.size())
+    return {diagnose(Code::bad_call, fmt::format("{} extents are given, the program has {} dimensions", extents.size(),
+                                                 l.dims.size()))};
+  for (size_t i = 0; i < extents.size(); ++i) {
+    const sym::Interval r = l.syms->symbol_range(l.dims[i]);
+    if (extents[i] < r.lo || extents[i] > r.hi)
+      return {diagnose(Code::dim_out_of_range, l.syms->symbol_name(l.dims[i]), extents[i], r.lo, r.hi)};
+  }
+  return {};
+}
+
+Values values_of(const lower::Lowered& l, const int64_t* extents) {
+  Values out;
+  for (size_t i = 0; i < l.dims.size(); ++i) out[l.dims[i]] = extents[i];
+  return out;
+}
+
+void check(std::span<const TensorView> given, const std::vector<Argument>& wanted, const char* what,
+           const lower::Lowered& l, const Values& values, Diagnostics& bad) {
   if (given.size() != wanted.size()) {
     bad.push_back(diagnose(Code::bad_call,
                            fmt::format("{} {} were given, the program has {}", given.size(), what, wanted.size())));
@@ -82,9 +115,9 @@ void check(std::span<const TensorView> given, const std::vector<Argument>& wante
     if (t.dtype != a.dtype)
       bad.push_back(diagnose(
           Code::bad_call, fmt::format("`{}` has the dtype {}, {} is expected", a.name, name(t.dtype), name(a.dtype))));
-    else if (t.shape != a.shape)
-      bad.push_back(diagnose(
-          Code::bad_call, fmt::format("`{}` has the shape {}, {} is expected", a.name, show(t.shape), show(a.shape))));
+    else if (const std::vector<int64_t> shape = shape_of(a, l, values); t.shape != shape)
+      bad.push_back(diagnose(Code::bad_call,
+                             fmt::format("`{}` has the shape {}, {} is expected", a.name, show(t.shape), show(shape))));
     else if (!t.strides.empty() && t.strides.size() != t.shape.size())
       bad.push_back(diagnose(Code::bad_call,
                              fmt::format("`{}` has {} strides for {} axes", a.name, t.strides.size(), t.shape.size())));
@@ -114,7 +147,13 @@ Result<std::vector<runtime::Launch>> launches(const lower::Lowered& l, const Com
   for (const lower::Launch& x : l.launches) {
     if (x.once != once) continue;
     TRY_ASSIGN(const CleaveKernel kernel, module.function(x.function));
-    out.push_back({x.function, kernel, x.tasks, {}, x.scratch_bytes});
+    runtime::Launch launch{x.function, kernel, x.tasks, {}, x.scratch_bytes, {}};
+    if (!l.dims.empty()) {
+      // `l` lives as long as the executable.
+      launch.count = [&l, n = x.tasks_of](const int64_t* e) { return l.syms->evaluate(n, values_of(l, e)); };
+      launch.scratch = [&l, n = x.scratch_of](const int64_t* e) { return l.syms->evaluate(n, values_of(l, e)); };
+    }
+    out.push_back(std::move(launch));
   }
   return out;
 }
@@ -139,6 +178,9 @@ Result<Built> build(const tile::Program& program, const BuildOptions& options, s
   TRY_ASSIGN(auto main, launches(impl->lowered, impl->compiled, false));
   impl->once.emplace(std::move(once), 0, code);
   impl->main.emplace(std::move(main), impl->lowered.workspace_bytes, code);
+  if (!impl->lowered.dims.empty())
+    impl->main->set_workspace(
+        [&l = impl->lowered](const int64_t* e) { return l.syms->evaluate(l.workspace_of, values_of(l, e)); });
   impl->seconds = runtime::thread_cpu_seconds() - start;
   Built out;
   out.impl_ = std::move(impl);
@@ -147,6 +189,53 @@ Result<Built> build(const tile::Program& program, const BuildOptions& options, s
 
 const lower::Lowered& Built::lowered() const { return impl_->lowered; }
 int64_t Built::workspace_bytes() const { return impl_->lowered.workspace_bytes; }
+Result<int64_t> Built::workspace_bytes(std::span<const int64_t> extents) const {
+  const lower::Lowered& l = impl_->lowered;
+  if (Diagnostics bad = check_range(l, extents); !bad.empty()) return bad;
+  if (l.dims.empty()) return l.workspace_bytes;
+  const Values values = values_of(l, extents.data());
+  int64_t bytes = l.syms->evaluate(l.workspace_of, values);
+  for (const lower::Launch& x : l.launches)
+    if (const int64_t scratch = l.syms->evaluate(x.scratch_of, values); bytes > kMaxBytes || scratch > kMaxBytes)
+      return diagnose(Code::bad_call, fmt::format("the memory of the call, {} bytes, is more than the limit of {}",
+                                                  std::max(bytes, scratch), kMaxBytes));
+  return bytes;
+}
+
+Result<std::vector<int64_t>> Built::extents_of(std::span<const TensorView> inputs,
+                                               std::span<const TensorView> outputs) const {
+  const lower::Lowered& l = impl_->lowered;
+  std::vector<int64_t> out(l.dims.size(), -1);
+  // A dim follows from an axis that is as long as the dim, or a multiple of it and a constant longer.
+  const auto look = [&](std::span<const TensorView> given, const std::vector<Argument>& arguments) {
+    for (size_t i = 0; i < std::min(given.size(), arguments.size()); ++i)
+      for (size_t a = 0; a < std::min(given[i].shape.size(), arguments[i].extents.size()); ++a)
+        for (size_t d = 0; d < l.dims.size(); ++d) {
+          if (out[d] >= 0) continue;
+          int64_t factor = 0, rest = 0;
+          bool alone = true;
+          for (const sym::Pool::Term& t : l.syms->terms(arguments[i].extents[a])) {
+            if (t.atoms.empty())
+              rest = t.coefficient;
+            else if (t.atoms.size() == 1 && t.atoms[0] == l.dims[d])
+              factor = t.coefficient;
+            else
+              alone = false;
+          }
+          if (!alone || factor <= 0) continue;
+          const int64_t n = given[i].shape[a] - rest;
+          if (n >= 0 && n % factor == 0) out[d] = n / factor;
+        }
+  };
+  look(inputs, l.inputs);
+  look(outputs, l.outputs);
+  for (size_t d = 0; d < out.size(); ++d)
+    if (out[d] < 0)
+      return diagnose(Code::bad_call, fmt::format("the value of `{}` does not follow from the shapes of the tensors",
+                                                  l.syms->symbol_name(l.dims[d])));
+  return out;
+}
+
 double Built::compile_seconds() const { return impl_->seconds; }
 std::string Built::vec_text() const { return vec::print(impl_->lowered.module); }
 Result<std::string> Built::llvm_text() const { return jit::llvm_text(impl_->lowered.module, impl_->code); }
@@ -158,7 +247,7 @@ Result<std::shared_ptr<const Constants>> Built::bind_constants(std::span<const T
                                                                const RunOptions& options) const {
   const lower::Lowered& l = impl_->lowered;
   Diagnostics bad;
-  check(constants, l.constants, "constants", bad);
+  check(constants, l.constants, "constants", l, {}, bad);
   if (!bad.empty()) return bad;
   auto out = std::make_shared<Constants>();
   out->program = impl_.get();
@@ -183,9 +272,20 @@ Diagnostics Built::run(std::span<const TensorView> inputs, std::span<const doubl
                        std::span<const TensorView> outputs, const std::shared_ptr<const Constants>& constants,
                        const RunOptions& options) const {
   const lower::Lowered& l = impl_->lowered;
+  std::vector<int64_t> extents;
+  if (options.extents) {
+    extents = *options.extents;
+  } else if (!l.dims.empty()) {
+    auto known = extents_of(inputs, outputs);
+    if (!known) return known.errors();
+    extents = std::move(*known);
+  }
+  const auto workspace_size = workspace_bytes(extents);
+  if (!workspace_size) return workspace_size.errors();
+  const Values values = values_of(l, extents.data());
   Diagnostics bad;
-  check(inputs, l.inputs, "inputs", bad);
-  check(outputs, l.outputs, "outputs", bad);
+  check(inputs, l.inputs, "inputs", l, values, bad);
+  check(outputs, l.outputs, "outputs", l, values, bad);
   if (static_cast<int>(scalars.size()) != l.scalars)
     bad.push_back(
         diagnose(Code::bad_call, fmt::format("{} scalars were given, the program has {}", scalars.size(), l.scalars)));
@@ -211,8 +311,8 @@ Diagnostics Built::run(std::span<const TensorView> inputs, std::span<const doubl
     tensors.back().data = const_cast<void*>(constants->packed.data());
   }
   runtime::Buffer workspace;
-  if (!options.workspace && l.workspace_bytes > 0) workspace = impl_->main->make_workspace();
-  const CleaveCall call{tensors.data(), nullptr, scalars.data(),
+  if (!options.workspace && *workspace_size > 0) workspace = runtime::Buffer(*workspace_size);
+  const CleaveCall call{tensors.data(), extents.data(), scalars.data(),
                         options.workspace ? options.workspace : workspace.data()};
   SerialExecutor serial;
   if (Diagnostics problems = impl_->main->run(call, executor_of(options, serial), options.machine); !problems.empty())

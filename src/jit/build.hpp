@@ -41,6 +41,9 @@ ConstantMemory memory_of(const Constants& constants);
 struct RunOptions {
   Executor* executor = nullptr;  // not given: the calling thread
   void* workspace = nullptr;     // workspace_bytes(), 64-byte aligned; not given: allocated for the call
+  // Values of the program's dims in their order; not given: they follow from the shapes of the tensors, or the call is
+  // refused.
+  std::optional<std::vector<int64_t>> extents;
   runtime::RunOptions machine;
   std::vector<std::string>* copied = nullptr;  // receives the names of tensors that went through a dense copy
 };
@@ -48,15 +51,21 @@ struct RunOptions {
 class Built {
  public:
   const lower::Lowered& lowered() const;
-  int64_t workspace_bytes() const;
+  int64_t workspace_bytes() const;  // of a program without dims
+  // The workspace of a call with these values of the dims; errors: out of range, or too much memory.
+  Result<int64_t> workspace_bytes(std::span<const int64_t> extents) const;
+  // The values of the dims that tensors of these shapes mean; errors: contradictions, values that do not follow.
+  Result<std::vector<int64_t>> extents_of(std::span<const TensorView> inputs,
+                                          std::span<const TensorView> outputs) const;
   double compile_seconds() const;
 
   // Runs the `once` kernels. Programs without constants need no call of this.
   Result<std::shared_ptr<const Constants>> bind_constants(std::span<const TensorView> constants,
                                                           const RunOptions& options = {}) const;
 
-  // Inputs, scalars and outputs by argument. Shapes and dtypes must be the program's. Errors leave the outputs as they
-  // were. May be called from several threads at once.
+  // Inputs, scalars and outputs by argument. Shapes and dtypes must be the program's, with dims replaced by the values
+  // of the call, which must be in their ranges. Errors leave the outputs as they were. May be called from several
+  // threads at once.
   Diagnostics run(std::span<const TensorView> inputs, std::span<const double> scalars,
                   std::span<const TensorView> outputs, const std::shared_ptr<const Constants>& constants = nullptr,
                   const RunOptions& options = {}) const;

@@ -26,9 +26,9 @@ void lower_dot(Kernel& k, const Matmul& m) {
   tile.lanes = std::max<int>(1, k.machine.vector_bytes / static_cast<int>(byte_size(sum)));
   tile.a_dtype = at, tile.b_dtype = bt, tile.c_dtype = ct;
   tile.k = k.emit(depth);
-  tile.a_row_stride = b.i64(stride(m.a, m.a.rows));
-  tile.b_column_stride = b.i64(stride(m.b, m.b.columns));
-  tile.c_row_stride = b.i64(stride(m.c, m.c.rows));
+  tile.a_row_stride = k.emit(stride(m.a, m.a.rows));
+  tile.b_column_stride = k.emit(stride(m.b, m.b.columns));
+  tile.c_row_stride = k.emit(stride(m.c, m.c.rows));
   tile.init = m.init == Matmul::Init::zero   ? DotTile::Init::zero
               : m.init == Matmul::Init::load ? DotTile::Init::load
                                              : DotTile::Init::load_scaled;
@@ -41,8 +41,8 @@ void lower_dot(Kernel& k, const Matmul& m) {
   }
   // Wide memory is read row by row of B; a few rows ahead is what the memory needs.
   const Layout& l = k.layout(m.b.buffer);
-  const int64_t row_bytes = stride(m.b, m.b.columns) * byte_size(bt);
-  if (l.bytes > k.machine.l2_bytes && k.buffer(m.b.buffer).place != Place::scratch && row_bytes > 0)
+  const int64_t row_bytes = k.pool.as_constant(stride(m.b, m.b.columns)).value_or(0) * byte_size(bt);
+  if (k.pool.typical(l.bytes) > k.machine.l2_bytes && k.buffer(m.b.buffer).place != Place::scratch && row_bytes > 0)
     tile.prefetch_bytes = std::clamp<int64_t>(8192 / row_bytes, 4, 64) * row_bytes;
 
   // As many columns at once as the accumulators allow: rows * columns fill the lanes of their sums.

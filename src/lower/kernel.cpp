@@ -1,5 +1,6 @@
 #include "lower/kernel.hpp"
 
+#include <algorithm>
 #include <bit>
 
 namespace cleave::lower {
@@ -12,10 +13,22 @@ Expr Kernel::counter(Expr trips) {
                      {0, r.hi >= sym::kHuge ? sym::kHuge : std::max<int64_t>(0, r.hi - 1)});
 }
 
+bool Kernel::is_fixed(Expr e) const {
+  const std::vector<Expr> symbols = pool.symbols_of(e);
+  return std::all_of(symbols.begin(), symbols.end(), [&](Expr s) { return dims.count(s) > 0; });
+}
+
 Value Kernel::emit(Expr e) {
+  if (pool.kind(e) != sym::Kind::constant && pool.kind(e) != sym::Kind::symbol && !dims.empty() && is_fixed(e))
+    return b.at_start(static_cast<int>(e.index), [&] { return emit_here(e); });
+  return emit_here(e);
+}
+
+Value Kernel::emit_here(Expr e) {
   switch (pool.kind(e)) {
     case sym::Kind::constant: return b.i64(*pool.as_constant(e));
     case sym::Kind::symbol: {
+      if (const auto d = dims.find(e); d != dims.end()) return b.extent(d->second);
       const auto it = values.find(e);
       CHECK(it != values.end(), "`{}` is not bound", pool.symbol_name(e));
       return it->second;
@@ -62,12 +75,12 @@ Value Kernel::base(BufferId id) {
     case Place::input: return b.tensor_data(argument);
     case Place::constant: return b.tensor_data(static_cast<int>(plan.inputs.size()) + argument);
     case Place::output: return b.tensor_data(static_cast<int>(plan.inputs.size() + plan.constants.size()) + argument);
-    case Place::workspace: return b.ptr_add(b.workspace(), layout(root).offset);
+    case Place::workspace: return b.ptr_add(b.workspace(), emit(layout(root).offset));
     case Place::packed:
       return b.ptr_add(
           b.tensor_data(static_cast<int>(plan.inputs.size() + plan.constants.size() + plan.outputs.size())),
-          layout(root).offset);
-    case Place::scratch: return b.ptr_add(b.scratch(), scratch.offsets[root.index]);
+          emit(layout(root).offset));
+    case Place::scratch: return b.ptr_add(b.scratch(), emit(scratch.offsets[root.index]));
     case Place::scalar: break;
   }
   CHECK(false, "`{}` has no memory", r.name);

@@ -20,6 +20,7 @@ struct Kernel {
   sym::Pool& pool;  // a copy of the program's, with more symbols
   Builder& b;
   Scratch scratch;
+  std::unordered_map<Expr, int> dims = {};  // position in call->extents
   // Each loop has a symbol of its own, with its exact range, counted from 0 in steps of 1; the program's symbols are
   // expressions of those, so what the pool can prove does not depend on how often a name is used.
   std::unordered_map<Expr, Expr> renamed = {};
@@ -29,11 +30,14 @@ struct Kernel {
   const tile::Buffer& buffer(BufferId id) const { return program.buffer(id); }
   const Layout& layout(BufferId id) const { return plan.layout(id); }
   Expr in(Expr e) { return pool.substitute(e, renamed); }
+  // Whether the dims alone decide the value.
+  bool is_fixed(Expr e) const;
 
   // A new symbol with the range 0 .. trips - 1.
   Expr counter(Expr trips);
   // Code of an index expression (already in()), at the current place.
   Value emit(Expr e);
+  Value emit_here(Expr e);
   // The first byte of a buffer.
   Value base(BufferId id);
   // The element offset of an index tuple (already in()).

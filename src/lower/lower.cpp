@@ -61,7 +61,8 @@ struct NodeCheck {
           s.what, [&](const For& f) { statements(f.body); }, [&](const Nest& n) { nest(n); },
           [&](const Matmul& m) {
             if (m.init == Matmul::Init::scaled && p.buffer(m.scale).panel > 0) fail("the scale of a product is dense");
-          });
+          },
+          [&](const Let& l) { statements(l.body); });
   }
 };
 
@@ -73,7 +74,23 @@ struct KernelLowering {
     for (const Statement& s : body)
       match(
           s.what, [&](const For& f) { loop(f); }, [&](const Nest& n) { lower_nest(k, n); },
-          [&](const Matmul& m) { lower_matmul(k, m); });
+          [&](const Matmul& m) { lower_matmul(k, m); }, [&](const Let& l) { let(l); });
+  }
+
+  // The integer is read where the statement stands, and again by the next one: other tasks of the call may not write
+  // it.
+  void let(const Let& l) {
+    const Expr lo = k.in(l.lo), hi = k.pool.max(lo, k.in(l.hi));
+    std::vector<Expr> at;
+    for (const Expr e : l.at) at.push_back(k.in(e));
+    const DType d = k.buffer(l.buffer).dtype;
+    const Value held = k.b.cast(k.b.load(k.element(l.buffer, k.offset(l.buffer, at)), d), vec::Elem::i64);
+    const Expr symbol = k.pool.symbol(fmt::format("_{}", k.symbols++), {k.pool.bounds(lo).lo, k.pool.bounds(hi).hi});
+    k.values[symbol] = k.b.max(k.emit(lo), k.b.min(k.emit(hi), held));
+    k.renamed[l.symbol] = symbol;
+    statements(l.body);
+    k.values.erase(symbol);
+    k.renamed.erase(l.symbol);
   }
 
   Expr trips(const For& f, Expr lo) {
@@ -98,47 +115,58 @@ struct KernelLowering {
   }
 
   // The parallel loops around everything become tasks, the first loop slowest. Returns their number.
-  int64_t tasks(const std::vector<Statement>& body) {
+  Expr tasks(const std::vector<Statement>& body) {
     struct Level {
-      Expr counter;
-      int64_t trips;
+      Expr counter, trips;
     };
     std::vector<Level> levels;
-    int64_t total = 1;
+    const Expr zero = k.pool.constant(0);
+    Expr all = k.pool.constant(1);
     const std::vector<Statement>* inner = &body;
     while (inner->size() == 1) {
       const auto* f = std::get_if<For>(&(*inner)[0].what);
       if (!f || !f->parallel) break;
       const Expr lo = k.in(f->lo), count = trips(*f, lo);
-      const auto n = k.pool.as_constant(count);
-      if (!n) {
-        bad.push_back(
-            diagnose(Code::cannot_lower, k.b.function().name,
-                     fmt::format("the parallel loop over `{}` has no constant length", k.pool.symbol_name(f->symbol))));
-        return 0;
+      if (!k.is_fixed(count)) {
+        bad.push_back(diagnose(
+            Code::cannot_lower, k.b.function().name,
+            fmt::format("the length of the parallel loop over `{}` varies in a call", k.pool.symbol_name(f->symbol))));
+        return zero;
       }
-      if (*n > kMaxTasks || (*n > 0 && total > kMaxTasks / *n)) {
+      const int64_t n = k.pool.as_constant(count).value_or(1), total = k.pool.as_constant(all).value_or(1);
+      if (n > kMaxTasks || (n > 0 && total > kMaxTasks / n)) {
         bad.push_back(diagnose(Code::cannot_lower, k.b.function().name, "it has too many tasks"));
-        return 0;
+        return zero;
       }
-      total *= *n;
-      levels.push_back({bind(*f, lo, count), *n});
+      all = k.pool.mul(all, count);
+      levels.push_back({bind(*f, lo, count), count});
       inner = &f->body;
     }
-    if (total == 0) return 0;
+    if (k.pool.is(all, 0)) return zero;
     Value rest = k.b.task();
     for (size_t i = levels.size(); i-- > 0;) {
-      const Value n = k.b.i64(levels[i].trips);
-      const Value q = levels[i].trips == 1 ? rest : k.b.div(rest, n);
-      k.values[levels[i].counter] = i == 0 ? rest : k.b.sub(rest, k.b.mul(q, n));
+      // There is a task only where no loop is empty; the outermost loop takes what is left.
+      const bool one = k.pool.is(levels[i].trips, 1);
+      const Value n = k.emit(levels[i].trips);
+      const Value q = i == 0 || one ? rest : k.b.div(rest, n);
+      k.values[levels[i].counter] = i == 0 ? rest : one ? k.b.i64(0) : k.b.sub(rest, k.b.mul(q, n));
       rest = q;
     }
     statements(*inner);
-    return total;
+    return all;
   }
 };
 
 }  // namespace
+
+std::vector<int64_t> Lowered::shape(const Argument& argument, std::span<const int64_t> extents) const {
+  if (dims.empty() || argument.extents.empty()) return argument.shape;
+  std::unordered_map<sym::Expr, int64_t> values;
+  for (size_t i = 0; i < dims.size(); ++i) values[dims[i]] = extents[i];
+  std::vector<int64_t> out;
+  for (const sym::Expr e : argument.extents) out.push_back(syms->evaluate(e, values));
+  return out;
+}
 
 Result<Lowered> lower(const tile::Program& program, const Machine& machine) {
   if (Diagnostics bad = tile::verify(program); !bad.empty()) return bad;
@@ -148,8 +176,10 @@ Result<Lowered> lower(const tile::Program& program, const Machine& machine) {
   out.constants = plan.constants;
   out.outputs = plan.outputs;
   out.scalars = plan.scalars;
-  out.workspace_bytes = plan.workspace_bytes;
-  out.packed_bytes = plan.packed_bytes;
+  out.workspace_of = plan.workspace_bytes;
+  out.workspace_bytes = plan.syms->typical(plan.workspace_bytes);
+  out.packed_bytes = plan.syms->typical(plan.packed_bytes);
+  out.dims = program.dims;
   out.constant_read.assign(plan.constants.size(), false);
   for (const tile::Kernel& kernel : program.kernels)
     if (!kernel.once)
@@ -164,18 +194,25 @@ Result<Lowered> lower(const tile::Program& program, const Machine& machine) {
       check.statements(kernel.body);
       if (!check.bad.empty()) return check.bad;
       const Scratch scratch = plan_scratch(program, kernel, plan);
-      if (scratch.bytes > (int64_t{1} << 31))
+      if (plan.syms->as_constant(scratch.bytes).value_or(0) > (int64_t{1} << 31))
         return diagnose(Code::cannot_lower, kernel.name, "its scratch memory is too large");
       const std::string function = fmt::format("k{}_{}", i, kernel.name);
       out.module.functions.emplace_back(function);
       vec::Builder builder(out.module.functions.back());
-      sym::Pool pool = *program.syms;
+      sym::Pool pool = *plan.syms;
       Kernel k{program, plan, machine, pool, builder, scratch};
+      for (size_t d = 0; d < program.dims.size(); ++d) k.dims[program.dims[d]] = static_cast<int>(d);
       KernelLowering lowering{k};
-      const int64_t tasks = lowering.tasks(kernel.body);
+      const Expr tasks = lowering.tasks(kernel.body);
       if (!lowering.bad.empty()) return lowering.bad;
-      out.launches.push_back({function, once, tasks, scratch.bytes});
+      if (once && !pool.as_constant(tasks))
+        return diagnose(Code::cannot_lower, kernel.name, "it runs once, but its tasks depend on run-time extents");
+      // Over the plan's symbols: the kernel's own are gone after it.
+      const Expr count = sym::copied(tasks, pool, *plan.syms);
+      out.launches.push_back(
+          {function, once, plan.syms->typical(count), plan.syms->typical(scratch.bytes), count, scratch.bytes});
     }
+  out.syms = plan.syms;
   return out;
 }
 

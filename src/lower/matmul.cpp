@@ -48,7 +48,7 @@ class MatmulEmitter {
   }
 
  private:
-  Value stride(const TileRef& t, int axis) { return b_.i64(k_.layout(t.buffer).strides[static_cast<size_t>(axis)]); }
+  Value stride(const TileRef& t, int axis) { return k_.emit(k_.layout(t.buffer).strides[static_cast<size_t>(axis)]); }
   Value first(const TileRef& t) {
     std::vector<Expr> at;
     for (const Expr e : t.at) at.push_back(k_.in(e));
@@ -140,7 +140,8 @@ class MatmulEmitter {
 
   // B comes from memory or from a cache that others share.
   bool streams() const {
-    return k_.layout(m_.b.buffer).bytes > k_.machine.l2_bytes && k_.buffer(m_.b.buffer).place != Place::scratch;
+    return k_.pool.typical(k_.layout(m_.b.buffer).bytes) > k_.machine.l2_bytes &&
+           k_.buffer(m_.b.buffer).place != Place::scratch;
   }
   // How many bytes behind the first element of B the columns from j on begin, at depth k0.
   Value b_at(Value j, Value k0) {
@@ -148,7 +149,8 @@ class MatmulEmitter {
     Value p;
     if (panel_ > 0) {
       const Value panel = b_.div(j, b_.i64(panel_)), in_panel = b_.sub(j, b_.mul(panel, b_.i64(panel_)));
-      p = b_.add(b_.mul(panel, b_.i64(k_.layout(m_.b.buffer).panel_stride * bytes)), b_.mul(in_panel, b_.i64(bytes)));
+      p = b_.add(b_.mul(panel, k_.emit(k_.pool.mul(k_.layout(m_.b.buffer).panel_stride, bytes))),
+                 b_.mul(in_panel, b_.i64(bytes)));
     } else {
       p = b_.mul(j, b_.i64(bytes));
     }
@@ -160,7 +162,8 @@ class MatmulEmitter {
   // columns the first one of the next chunk of k.
   void stream(MatmulTile& t, Value i, Value j, Value width) {
     const Layout& l = k_.layout(m_.b.buffer);
-    const int64_t row_bytes = l.strides[static_cast<size_t>(m_.b.rows)] * byte_size(t.b_dtype);
+    const int64_t row_bytes =
+        k_.pool.as_constant(l.strides[static_cast<size_t>(m_.b.rows)]).value_or(0) * byte_size(t.b_dtype);
     if (most_rows_ < 2 || most_rows_ > 256 || !streams() || row_bytes <= 0) return;
     const int64_t lines = std::max<int64_t>(1, int64_t{t.vectors} * lanes_ * byte_size(t.b_dtype) / 64);
     const int64_t blocks = std::max<int64_t>(1, (most_rows_ + shape_.rows - 1) / shape_.rows);

@@ -329,7 +329,7 @@ class NestEmitter {
     if (!wide) {
       Value p = address(id, u);
       for (const auto& [node, stride] : a.dynamic)
-        p = b_.element(p, b_.mul(operand(node, u, false), b_.i64(stride)), a.dtype);
+        p = b_.element(p, b_.mul(operand(node, u, false), k_.emit(stride)), a.dtype);
       if (a.panel_node.valid())
         p = b_.element(p, in_panels(b_.add(k_.emit(a.panel_index), operand(a.panel_node, u, false)), a), a.dtype);
       if (!l.guard.valid()) return b_.load(p, a.dtype);
@@ -347,7 +347,8 @@ class NestEmitter {
     auto read = [&]() -> Value {
       Value p = address(id, u);
       for (const auto& [node, stride] : a.dynamic)
-        if (!plan_.nodes[node.index].lanes) p = b_.element(p, b_.mul(operand(node, u, false), b_.i64(stride)), a.dtype);
+        if (!plan_.nodes[node.index].lanes)
+          p = b_.element(p, b_.mul(operand(node, u, false), k_.emit(stride)), a.dtype);
       if (!dynamic && a.along == Along::contiguous) return contiguous(p, a, mask, guard_lanes);
       if (!dynamic && a.along == Along::uniform) return shared(p, a, mask);
       Value indices =
@@ -356,7 +357,7 @@ class NestEmitter {
         indices = b_.zero({Elem::i64, static_cast<uint16_t>(plan_.lanes)});
       if (a.along == Along::contiguous) indices = b_.iota(plan_.lanes);
       for (const auto& [node, stride] : a.dynamic)
-        if (plan_.nodes[node.index].lanes) indices = b_.add(indices, b_.mul(operand(node, u, true), b_.i64(stride)));
+        if (plan_.nodes[node.index].lanes) indices = b_.add(indices, b_.mul(operand(node, u, true), k_.emit(stride)));
       if (a.panel_node.valid())
         indices = b_.add(indices, in_panels(b_.add(lane_index(a.panel_index, u), operand(a.panel_node, u, true)), a));
       return b_.gather(p, indices, a.dtype, mask);
@@ -368,7 +369,7 @@ class NestEmitter {
   }
   Value in_panels(Value index, const Access& a) {
     const Layout& l = k_.layout(a.buffer);
-    return b_.add(b_.mul(b_.floordiv(index, b_.i64(l.panel)), b_.i64(l.panel_stride)), b_.mod(index, b_.i64(l.panel)));
+    return b_.add(b_.mul(b_.floordiv(index, b_.i64(l.panel)), k_.emit(l.panel_stride)), b_.mod(index, b_.i64(l.panel)));
   }
   // Neighbouring elements; with a guard in the lanes, in one piece when it holds in all of them.
   Value contiguous(Value p, const Access& a, Value mask, bool guarded) {

@@ -16,10 +16,10 @@ enum class Along : uint8_t { uniform, contiguous, strided, general };
 struct Access {
   BufferId buffer;
   DType dtype = DType::f32;
-  Expr offset;                                      // in elements, without the dynamic parts
-  std::vector<std::pair<NodeId, int64_t>> dynamic;  // node * stride is added
-  NodeId panel_node;                                // a dynamic index of the last axis of a panel buffer, ..
-  Expr panel_index;                                 // .. added to this, which `offset` then leaves out
+  Expr offset;                                   // in elements, without the dynamic parts
+  std::vector<std::pair<NodeId, Expr>> dynamic;  // node * stride is added
+  NodeId panel_node;                             // a dynamic index of the last axis of a panel buffer, ..
+  Expr panel_index;                              // .. added to this, which `offset` then leaves out
   Along along = Along::uniform;
   int64_t stride = 0;          // along the vector axis, when `linear`
   bool linear = true;          // the stride is a constant

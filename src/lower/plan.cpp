@@ -22,6 +22,9 @@ struct Planner {
   Diagnostics bad = {};
   std::set<BufferId> aliased = {};  // roots that other buffers share
 
+  sym::Pool& syms() { return *plan.syms; }
+  Expr constant(int64_t n) { return syms().constant(n); }
+  Expr rounded_up(Expr n, int64_t to) { return syms().mul(syms().ceildiv(n, constant(to)), to); }
   void fail(const Buffer& b, std::string_view why) { bad.push_back(diagnose(Code::cannot_lower, b.name, why)); }
 
   bool layout(BufferId id) {
@@ -31,39 +34,47 @@ struct Planner {
     l.root = id;
     while (p.buffer(l.root).alias_of.valid()) l.root = p.buffer(l.root).alias_of;
     for (const Expr e : b.shape) {
-      const auto n = p.syms->as_constant(e);
-      if (!n) return fail(b, fmt::format("its extent `{}` has no value yet", p.syms->print(e))), false;
-      if (*n < 0 || *n > kMaxBytes) return fail(b, fmt::format("its extent {} is out of range", *n)), false;
-      l.shape.push_back(*n);
+      const auto n = syms().as_constant(e);
+      if (n && (*n < 0 || *n > kMaxBytes)) return fail(b, fmt::format("its extent {} is out of range", *n)), false;
+      l.shape.push_back(e);
     }
     // Rows of scratch begin at a cache line, and not all in the same set of the cache.
     const size_t rank = l.shape.size();
+    const int64_t size = byte_size(b.dtype);
     const bool padded = b.place == Place::scratch && !aliased.count(l.root) && b.panel == 0 && rank >= 2;
-    l.strides.assign(rank, 1);
-    int64_t step = 1;
+    l.strides.assign(rank, constant(1));
+    l.panel_stride = constant(0);
+    Expr step = constant(1);
     for (size_t i = rank; i-- > 0;) {
-      int64_t extent = l.shape[i];
+      Expr extent = l.shape[i];
       if (b.panel > 0 && i + 1 == rank) {
         // The last two axes at once: [ceil(n / panel)][k][panel].
-        const int64_t k = l.shape[i - 1], width = b.panel;
-        if (k != 0 && width > kMaxBytes / k) return fail(b, "it is too large"), false;
-        l.panel_stride = k * width;
-        l.strides[i - 1] = width;
+        const int64_t width = b.panel;
+        const auto k = syms().as_constant(l.shape[i - 1]);
+        if (k && *k != 0 && width > kMaxBytes / *k) return fail(b, "it is too large"), false;
+        l.panel_stride = syms().mul(l.shape[i - 1], width);
+        l.strides[i - 1] = constant(width);
         step = l.panel_stride;
-        extent = (extent + width - 1) / width;
+        extent = syms().ceildiv(extent, constant(width));
         --i;
       } else {
         l.strides[i] = step;
-        if (padded && i + 1 == rank && extent * byte_size(b.dtype) >= 64) {
-          extent = round_up(extent * byte_size(b.dtype), 64) / byte_size(b.dtype);
-          if (extent * byte_size(b.dtype) % 2048 == 0) extent += 64 / byte_size(b.dtype);
+        if (padded && i + 1 == rank) {
+          if (const auto n = syms().as_constant(extent); !n) {
+            extent = rounded_up(extent, 64 / size);
+          } else if (*n * size >= 64) {
+            int64_t wide = round_up(*n * size, 64) / size;
+            if (wide * size % 2048 == 0) wide += 64 / size;
+            extent = constant(wide);
+          }
         }
       }
-      if (extent != 0 && step > kMaxBytes / 8 / extent) return fail(b, "it is too large"), false;
-      step *= extent;
+      const auto n = syms().as_constant(extent), s = syms().as_constant(step);
+      if (n && s && *n != 0 && *s > kMaxBytes / 8 / *n) return fail(b, "it is too large"), false;
+      step = syms().mul(step, extent);
     }
-    l.bytes = step * byte_size(b.dtype);
-    if (l.root != id && plan.layout(l.root).bytes < l.bytes)
+    l.bytes = syms().mul(step, size);
+    if (l.root != id && syms().at_most(l.bytes, plan.layout(l.root).bytes) != sym::Proof::yes)
       return fail(b, "it is larger than what it is an alias of"), false;
     plan.layouts.push_back(std::move(l));
     return true;
@@ -73,12 +84,15 @@ struct Planner {
     if (b.argument < 0 || b.argument >= kMaxArguments) return fail(b, "it has no argument position");
     const auto at = static_cast<size_t>(b.argument);
     if (list.size() <= at) list.resize(at + 1);
-    if (!list[at].name.empty() && (list[at].shape != l.shape || list[at].dtype != b.dtype))
+    if (!list[at].name.empty() && (list[at].extents != l.shape || list[at].dtype != b.dtype))
       return fail(b, fmt::format("argument {} is `{}` as well, with another shape or dtype", at, list[at].name));
-    list[at] = {b.name, b.dtype, l.shape};
+    list[at] = {b.name, b.dtype, {}, l.shape};
+    for (const Expr e : l.shape) list[at].shape.push_back(syms().typical(e));
   }
 
   Result<Plan> run() {
+    plan.syms = std::make_shared<sym::Pool>(*p.syms);
+    plan.workspace_bytes = plan.packed_bytes = constant(0);
     for (const Buffer& b : p.buffers)
       if (b.alias_of.valid()) {
         BufferId root = b.alias_of;
@@ -90,10 +104,11 @@ struct Planner {
       if (!layout(BufferId(i))) return bad;
       Layout& l = plan.layouts.back();
       if (l.root != BufferId(i)) continue;
-      auto place = [&](int64_t& total) {
+      auto place = [&](Expr& total) {
         l.offset = total;
-        total += round_up(l.bytes, 64);
-        if (total > kMaxBytes) fail(b, "the memory of the program is too large");
+        total = syms().add(total, rounded_up(l.bytes, 64));
+        // With dims the call is checked.
+        if (syms().as_constant(total).value_or(0) > kMaxBytes) fail(b, "the memory of the program is too large");
       };
       switch (b.place) {
         case Place::input: argument(b, l, plan.inputs); break;
@@ -107,9 +122,12 @@ struct Planner {
           if (!b.shape.empty()) fail(b, "a scalar has no axes");
           break;
         case Place::workspace: place(plan.workspace_bytes); break;
-        case Place::packed: place(plan.packed_bytes); break;
+        case Place::packed:
+          place(plan.packed_bytes);
+          if (!syms().as_constant(plan.packed_bytes)) fail(b, "memory that is packed once has a run-time extent");
+          break;
         case Place::scratch:
-          if (l.bytes > kMaxScratch) fail(b, "it is too large for a task's memory");
+          if (syms().as_constant(l.bytes).value_or(0) > kMaxScratch) fail(b, "it is too large for a task's memory");
           break;
       }
     }
@@ -130,6 +148,10 @@ void collect(const std::vector<Statement>& body, std::set<BufferId>& used) {
         [&](const Matmul& m) {
           used.insert({m.a.buffer, m.b.buffer, m.c.buffer});
           if (m.init == Matmul::Init::scaled) used.insert(m.scale);
+        },
+        [&](const Let& l) {
+          used.insert(l.buffer);
+          collect(l.body, used);
         });
 }
 
@@ -147,12 +169,14 @@ std::set<BufferId> used_roots(const tile::Kernel& kernel, const Plan& plan) {
 Scratch plan_scratch(const tile::Program& program, const tile::Kernel& kernel, const Plan& plan) {
   std::set<BufferId> roots = used_roots(kernel, plan);
   std::erase_if(roots, [&](BufferId id) { return program.buffer(id).place != Place::scratch; });
-  Scratch out;
-  out.offsets.assign(program.buffers.size(), -1);
+  sym::Pool& syms = *plan.syms;
+  Scratch out{std::vector<Expr>(program.buffers.size()), syms.constant(0)};
   for (const BufferId id : roots) {
     out.offsets[id.index] = out.bytes;
-    out.bytes += round_up(plan.layout(id).bytes, 64);
-    if (plan.layout(id).bytes >= 4096) out.bytes += 64;  // the next big one begins in another set of the cache
+    const Expr bytes = plan.layout(id).bytes;
+    out.bytes = syms.add(out.bytes, syms.mul(syms.ceildiv(bytes, syms.constant(64)), 64));
+    // The next big one begins in another set of the cache.
+    if (syms.typical(bytes) >= 4096) out.bytes = syms.add(out.bytes, 64);
   }
   return out;
 }

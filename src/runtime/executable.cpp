@@ -45,10 +45,7 @@ Executable::Executable(std::vector<Launch> launches, int64_t workspace_bytes, st
       workspace_bytes_(workspace_bytes),
       code_(std::move(code)),
       scratch_(std::make_shared<ScratchPool>()) {
-  for (const Launch& l : launches_) {
-    CHECK(l.kernel && l.tasks >= 0 && l.scratch_bytes >= 0, "launch `{}`", l.name);
-    scratch_bytes_ = std::max(scratch_bytes_, l.scratch_bytes);
-  }
+  for (const Launch& l : launches_) CHECK(l.kernel && l.tasks >= 0 && l.scratch_bytes >= 0, "launch `{}`", l.name);
 }
 
 void Executable::set_zeroed_bytes(int64_t bytes) {
@@ -57,31 +54,33 @@ void Executable::set_zeroed_bytes(int64_t bytes) {
 }
 
 Diagnostics Executable::run(const CleaveCall& call, Executor& executor, const RunOptions& options) const {
-  if (workspace_bytes_ > 0) {
-    if (!call.workspace)
-      return {diagnose(Code::bad_call, fmt::format("a workspace of {} bytes is missing", workspace_bytes_))};
+  if (const int64_t bytes = workspace_bytes(call.extents); bytes > 0) {
+    if (!call.workspace) return {diagnose(Code::bad_call, fmt::format("a workspace of {} bytes is missing", bytes))};
     if (reinterpret_cast<uintptr_t>(call.workspace) % 64 != 0)
       return {diagnose(Code::bad_call, "the workspace is not aligned to 64 bytes")};
     std::memset(call.workspace, 0, static_cast<size_t>(zeroed_bytes_));
   }
   // Workers take their scratch with their first task and keep it to the end of the call.
-  std::vector<Buffer> scratch(scratch_bytes_ > 0 ? static_cast<size_t>(executor.workers()) : 0);
+  int64_t scratch_bytes = 0;  // the most any launch needs
+  for (const Launch& l : launches_)
+    scratch_bytes = std::max(scratch_bytes, l.scratch ? l.scratch(call.extents) : l.scratch_bytes);
+  std::vector<Buffer> scratch(scratch_bytes > 0 ? static_cast<size_t>(executor.workers()) : 0);
   for (const Launch& launch : launches_) {
     const int64_t tasks = launch.count ? launch.count(call.extents) : launch.tasks;
     const double begin = options.launch_seconds ? thread_cpu_seconds() : 0;
     executor.for_each(tasks, [&](int64_t task, int worker) {
       void* mine = nullptr;
-      if (launch.scratch_bytes > 0) {
+      if (scratch_bytes > 0) {
         Buffer& buffer = scratch[static_cast<size_t>(worker)];
         if (buffer.size() == 0) {
           std::unique_lock lock(scratch_->mutex);
-          if (scratch_->free.empty()) {
-            lock.unlock();
-            buffer = Buffer(scratch_bytes_);
-          } else {
+          if (!scratch_->free.empty()) {
             buffer = std::move(scratch_->free.back());
             scratch_->free.pop_back();
           }
+          lock.unlock();
+          // A call with larger extents needs more than the last one left.
+          if (buffer.size() < scratch_bytes) buffer = Buffer(scratch_bytes);
         }
         mine = buffer.data();
       }

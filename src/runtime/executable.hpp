@@ -23,8 +23,9 @@ struct Launch {
   std::string name;
   CleaveKernel kernel = nullptr;
   int64_t tasks = 0;
-  std::function<int64_t(const int64_t* extents)> count;  // given: the number of tasks of a call with dynamic extents
-  int64_t scratch_bytes = 0;                             // per worker
+  std::function<int64_t(const int64_t* extents)> count;    // given: the number of tasks of a call with dynamic extents
+  int64_t scratch_bytes = 0;                               // per worker
+  std::function<int64_t(const int64_t* extents)> scratch;  // given: the scratch of a call with dynamic extents
 };
 
 struct RunOptions {
@@ -42,6 +43,9 @@ class Executable {
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
   Buffer make_workspace() const { return Buffer(workspace_bytes_); }
+  // With dynamic extents the workspace of a call is a function of them.
+  void set_workspace(std::function<int64_t(const int64_t* extents)> bytes) { workspace_ = std::move(bytes); }
+  int64_t workspace_bytes(const int64_t* extents) const { return workspace_ ? workspace_(extents) : workspace_bytes_; }
   std::span<const Launch> launches() const { return launches_; }
   // The first bytes of the workspace that are zeroed before each launch list starts (counters).
   void set_zeroed_bytes(int64_t bytes);
@@ -57,7 +61,7 @@ class Executable {
   std::vector<Launch> launches_;
   int64_t workspace_bytes_;
   int64_t zeroed_bytes_ = 0;
-  int64_t scratch_bytes_ = 0;  // the most any launch needs
+  std::function<int64_t(const int64_t* extents)> workspace_;
   std::shared_ptr<const void> code_;
   std::shared_ptr<ScratchPool> scratch_;
 };

@@ -114,6 +114,7 @@ class KernelBuilder {
   }
   const sym::Pool& syms() const { return *plan_.it.syms; }
   int64_t extent(Expr s) const { return extent_of(plan_, s); }
+  int64_t longest(Expr s) const { return most_of(plan_, s); }
 
   // Indices of all visible results that nothing reduces, with the steps of the tasks.
   void choose_parallel() {
@@ -130,7 +131,7 @@ class KernelBuilder {
         if (!common) {
           common.emplace();
           for (Expr s : own)
-            if (extent(s) > 1 && !contains(reduced, s)) common->push_back(s);
+            if (longest(s) > 1 && !contains(reduced, s)) common->push_back(s);
         }
         std::erase_if(*common, [&](Expr s) { return !contains(own, s); });
       }
@@ -159,15 +160,15 @@ class KernelBuilder {
     const Expr rows = widest(roles.rows), columns = widest(roles.columns);
     for (Expr s : *common) {
       int64_t step = 1;
-      if (s == rows) step = std::min(tiling_.rows, extent(s));
+      if (s == rows) step = std::min(tiling_.rows, longest(s));
       if (s == columns || (s != rows && contains(any_columns, s))) {
         // Cutting columns repeats the work of units that lack them.
         const bool repeated = std::any_of(units_.begin(), units_.end(), [&](const Member& m) {
           return plan_.units[m.unit].heavy && !contains(m.axes, s);
         });
-        step = std::min(repeated ? std::max(tiling_.columns, kWholeColumns) : tiling_.columns, extent(s));
+        step = std::min(repeated ? std::max(tiling_.columns, kWholeColumns) : tiling_.columns, longest(s));
       }
-      if (step < extent(s)) parallel_.push_back({s, step});
+      if (step < longest(s)) parallel_.push_back({s, step});
     }
   }
 
@@ -182,9 +183,9 @@ class KernelBuilder {
     for (Expr s : seen) rest = std::min(rest * std::max<int64_t>(extent(s), 1), kTaskElements);
     std::vector<Loop> loops;
     for (size_t i = common.size(); i-- > 0;) {
-      const int64_t n = extent(common[i]);
+      const int64_t n = longest(common[i]);
       const int64_t step = std::min(n, std::max<int64_t>(1, kTaskElements / std::max<int64_t>(rest, 1)));
-      rest *= step;
+      rest *= std::min(step, std::max<int64_t>(1, extent(common[i])));
       if (step < n) loops.push_back({common[i], step});
     }
     parallel_.assign(loops.rbegin(), loops.rend());
@@ -215,7 +216,7 @@ class KernelBuilder {
           for (Expr a : v.axes) n = std::min(n * std::max<int64_t>(task_extent(a), 1), kWholeElements * 64);
           carried += n;
         }
-        const int64_t n = extent(s);
+        const int64_t n = longest(s);
         if (carried > 0) {
           const int64_t step = heavy ? tiling_.reduce : 4096;
           // A mask cuts a loop short, so there should be one.
@@ -238,8 +239,9 @@ class KernelBuilder {
         if (c.how == Compute::How::map && c.results[0].value == v) return &c;
       return nullptr;
     };
+    Lengths lengths([&](itgraph::ValueId v) { return plan_.it.value(v).role == itgraph::Role::input; });
     return std::any_of(computes.begin(), computes.end(), [&](const Compute& c) {
-      return contains(c.reduced, s) && !needed_for(*plan_.it.syms, c, s, made_by).empty();
+      return contains(c.reduced, s) && !needed_for(*plan_.it.syms, c, s, made_by, lengths).empty();
     });
   }
 

@@ -113,8 +113,39 @@ NodeId ExpressionBuilder::inside(const Index& index, Expr lo, Expr hi) {
 
 std::vector<Index> ExpressionBuilder::reshaped(const std::vector<Index>& index, const graph::Shape& from,
                                                const graph::Shape& to) {
-  // The position in row-major order, then the coordinates of that position.
   sym::Pool& s = graph_.syms();
+  // Axes are taken together only as far as they must be: the first ones of both shapes that have equally many elements.
+  // With numbers alone the arithmetic below comes to the same.
+  const auto symbolic = [&](const graph::Shape& shape) {
+    return std::any_of(shape.begin(), shape.end(), [&](Expr e) { return !s.as_constant(e); });
+  };
+  if ((symbolic(from) || symbolic(to)) && !from.empty() && !to.empty()) {
+    size_t i = 1, j = 1;
+    Expr before = from[0], after = to[0];
+    while (before != after && (i < from.size() || j < to.size())) {
+      // The side that is known to be shorter grows; the one with axes left if that is not known.
+      const bool grow_from = j == to.size() || (i < from.size() && s.at_most(before, after) == sym::Proof::yes);
+      if (grow_from)
+        before = s.mul(before, from[i++]);
+      else
+        after = s.mul(after, to[j++]);
+    }
+    const bool split = before == after && i < from.size() && j < to.size();
+    if (split || (i == 1 && j == 1 && before == after)) {
+      using Ints = std::ptrdiff_t;
+      const graph::Shape f1(from.begin(), from.begin() + static_cast<Ints>(i)),
+          f2(from.begin() + static_cast<Ints>(i), from.end());
+      const graph::Shape t1(to.begin(), to.begin() + static_cast<Ints>(j)),
+          t2(to.begin() + static_cast<Ints>(j), to.end());
+      const std::vector<Index> x1(index.begin(), index.begin() + static_cast<Ints>(i)),
+          x2(index.begin() + static_cast<Ints>(i), index.end());
+      std::vector<Index> out = i == 1 && j == 1 ? x1 : reshaped(x1, f1, t1);
+      const std::vector<Index> rest = reshaped(x2, f2, t2);
+      out.insert(out.end(), rest.begin(), rest.end());
+      return out;
+    }
+  }
+  // The position in row-major order, then the coordinates of that position.
   bool dynamic = false;
   for (const Index& i : index) dynamic = dynamic || i.dynamic.valid();
   std::vector<Index> out(to.size());
@@ -184,6 +215,12 @@ NodeId ExpressionBuilder::at(graph::ValueId value, const std::vector<Index>& ind
       const auto first = index.begin() + static_cast<std::ptrdiff_t>(a);
       const auto rest = first + static_cast<std::ptrdiff_t>(indices_rank);
       if (s.is(data[a], 0)) return literal(0, dtype);  // nothing to gather from
+      // An axis that may be empty at run time gives 0 then.
+      NodeId some;
+      if (s.bounds(data[a]).lo < 1) {
+        some = apply(Fn::gt, {add({DType::i64, tile::IndexValue{data[a]}}), literal(0, DType::i64)});
+        guard = both(guard, some);
+      }
       NodeId j = cast(at(n.operands[1], {first, rest}, guard), DType::i64);
       const NodeId extent = add({DType::i64, tile::IndexValue{data[a]}}), zero = literal(0, DType::i64);
       j = apply(Fn::where, {apply(Fn::lt, {j, zero}), apply(Fn::add, {j, extent}), j});
@@ -191,7 +228,9 @@ NodeId ExpressionBuilder::at(graph::ValueId value, const std::vector<Index>& ind
       std::vector<Index> source(index.begin(), first);
       source.push_back({s.constant(0), j});
       source.insert(source.end(), rest, index.end());
-      return at(n.operands[0], source, guard);
+      const NodeId element = at(n.operands[0], source, guard);
+      if (!some.valid()) return element;
+      return apply(Fn::where, {some, element, literal(0, dtype)});
     }
     default: CHECK(false, "`{}` is not inline", info(n.op).name);
   }

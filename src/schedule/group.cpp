@@ -202,7 +202,7 @@ class Grouper {
       for (const itgraph::Target& t : plan_.units[u].compute().results) {
         std::vector<Expr> own;
         for (Expr s : t.axes)
-          if (extent_of(plan_, s) > 1 && std::find(reduced.begin(), reduced.end(), renamed(g, s)) == reduced.end())
+          if (most_of(plan_, s) > 1 && std::find(reduced.begin(), reduced.end(), renamed(g, s)) == reduced.end())
             own.push_back(renamed(g, s));
         if (!out) out = own;
         std::erase_if(*out, [&](Expr s) { return std::find(own.begin(), own.end(), s) == own.end(); });

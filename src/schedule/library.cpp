@@ -58,7 +58,7 @@ struct Rows {
     }
     NestBuilder nest(syms);
     nest.make_sequential();
-    const int64_t most = syms.as_constant(n).value();
+    const int64_t most = syms.bounds(n).hi;
     const Expr i = nest.axis("i", n, most);
     const auto p = position(l.reverse ? syms.sub(syms.sub(n, syms.constant(1)), i) : i);
     const NodeId before = nest.load(sum, {zero()}, dtype);
@@ -93,7 +93,7 @@ struct Rows {
     {
       NestBuilder nest(syms);
       nest.make_sequential();
-      const Expr i = nest.axis("i", n, syms.as_constant(n).value());
+      const Expr i = nest.axis("i", n, syms.bounds(n).hi);
       const NodeId v = nest.load(source, position(i), dtype), b = nest.load(best, {zero()}, dtype),
                    w = nest.load(where, {zero()}, DType::i64);
       const NodeId better = beats(nest, v, b, l.what == Library::What::argmax, true);
@@ -111,7 +111,7 @@ struct Rows {
     const BufferId best = scratch("best", dtype, one), where = scratch("best_at", DType::i64, one),
                    found = scratch("found", DType::boolean, one);
     const BufferId taken = scratch("taken", DType::boolean, syms.max(n, one));
-    const int64_t most = syms.as_constant(n).value();
+    const int64_t most = syms.bounds(n).hi;
     {
       NestBuilder nest(syms);
       const Expr i = nest.axis("i", n, most);
@@ -119,7 +119,7 @@ struct Rows {
       push(nest);
     }
     tile::For rounds;
-    rounds.symbol = syms.fresh("r", {0, std::max<int64_t>(syms.as_constant(k).value() - 1, 0)});
+    rounds.symbol = syms.fresh("r", {0, std::max<int64_t>(syms.bounds(k).hi - 1, 0)});
     rounds.lo = zero();
     rounds.hi = k;
     {
@@ -179,7 +179,7 @@ std::vector<Statement> library_kernel(const Library& library, const itgraph::Pro
       rows.at.push_back(syms.constant(0));
       continue;
     }
-    const int64_t n = syms.as_constant(source.shape[a]).value();
+    const int64_t n = syms.bounds(source.shape[a]).hi;
     const Expr counter = syms.fresh("i", {0, std::max<int64_t>(n - 1, 0)});
     loops.push_back({counter, syms.constant(0), source.shape[a], 1, true, {}});
     rows.at.push_back(counter);

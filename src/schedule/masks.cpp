@@ -16,7 +16,7 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // The node as an expression of indices, when it is an exact integer one.
-std::optional<Expr> index_value(sym::Pool& syms, std::span<const tile::Node> nodes, NodeId id) {
+std::optional<Expr> index_value(sym::Pool& syms, std::span<const tile::Node> nodes, NodeId id, Lengths& lengths) {
   const tile::Node& n = nodes[id.index];
   // Integers that a real dtype holds exactly are as good as integers.
   const int64_t exact = n.dtype == DType::f64   ? int64_t{1} << 53
@@ -27,16 +27,17 @@ std::optional<Expr> index_value(sym::Pool& syms, std::span<const tile::Node> nod
   if (exact == 0) return std::nullopt;
   auto out = [&]() -> std::optional<Expr> {
     if (const auto* v = std::get_if<tile::IndexValue>(&n.what)) return v->value;
+    if (const auto* l = std::get_if<tile::Load>(&n.what)) return lengths.symbol(syms, *l, n.dtype);
     if (const auto* l = std::get_if<tile::Literal>(&n.what)) {
       if (l->value != std::floor(l->value) || std::abs(l->value) > 1e15) return std::nullopt;
       return syms.constant(static_cast<int64_t>(l->value));
     }
-    if (const auto* c = std::get_if<tile::Cast>(&n.what)) return index_value(syms, nodes, c->operand);
+    if (const auto* c = std::get_if<tile::Cast>(&n.what)) return index_value(syms, nodes, c->operand, lengths);
     const auto* a = std::get_if<tile::Apply>(&n.what);
     if (!a) return std::nullopt;
     std::vector<Expr> x;
     for (NodeId o : a->operands) {
-      const auto e = index_value(syms, nodes, o);
+      const auto e = index_value(syms, nodes, o, lengths);
       if (!e) return std::nullopt;
       x.push_back(*e);
     }
@@ -61,7 +62,8 @@ std::optional<Expr> index_value(sym::Pool& syms, std::span<const tile::Node> nod
 }
 
 // A comparison node as an atom and the truth that the atom has when the node is true.
-std::optional<std::pair<Atom, bool>> atom_of(sym::Pool& syms, std::span<const tile::Node> nodes, NodeId id) {
+std::optional<std::pair<Atom, bool>> atom_of(sym::Pool& syms, std::span<const tile::Node> nodes, NodeId id,
+                                             Lengths& lengths) {
   const auto* a = std::get_if<tile::Apply>(&nodes[id.index].what);
   if (!a || a->operands.size() != 2) return std::nullopt;
   switch (a->fn) {
@@ -73,7 +75,8 @@ std::optional<std::pair<Atom, bool>> atom_of(sym::Pool& syms, std::span<const ti
     case Fn::ne: break;
     default: return std::nullopt;
   }
-  const auto x = index_value(syms, nodes, a->operands[0]), y = index_value(syms, nodes, a->operands[1]);
+  const auto x = index_value(syms, nodes, a->operands[0], lengths),
+             y = index_value(syms, nodes, a->operands[1], lengths);
   if (!x || !y) return std::nullopt;
   if (a->fn == Fn::eq || a->fn == Fn::ne) {
     const Expr d = syms.sub(*x, *y), back = syms.sub(*y, *x);
@@ -91,8 +94,8 @@ std::optional<std::pair<Atom, bool>> atom_of(sym::Pool& syms, std::span<const ti
 // Constants that follow from assumptions. Bools are 0 and 1.
 class Folder {
  public:
-  Folder(sym::Pool& syms, const Assumptions& known, const MadeBy& made_by)
-      : syms_(syms), known_(known), made_by_(made_by) {}
+  Folder(sym::Pool& syms, const Assumptions& known, const MadeBy& made_by, Lengths& lengths)
+      : syms_(syms), known_(known), made_by_(made_by), lengths_(lengths) {}
 
   std::optional<double> value(const Compute& c, NodeId id, int depth = 0) {
     const tile::Node& n = c.nodes[id.index];
@@ -110,12 +113,15 @@ class Folder {
       const itgraph::Target& t = maker->results[0];
       if (t.value != l->buffer) return std::nullopt;
       for (size_t i = 0; i < l->at.size(); ++i)
-        if (l->at[i].dynamic.valid() || l->at[i].affine != t.axes[i]) return std::nullopt;
+        // An axis of one element is read at 0.
+        if (l->at[i].dynamic.valid() ||
+            (l->at[i].affine != t.axes[i] && !(syms_.is(l->at[i].affine, 0) && syms_.symbol_range(t.axes[i]).hi == 0)))
+          return std::nullopt;
       return value(*maker, t.node, depth + 1);
     }
     const auto* a = std::get_if<tile::Apply>(&n.what);
     if (!a) return std::nullopt;
-    if (const auto atom = atom_of(syms_, c.nodes, id)) {
+    if (const auto atom = atom_of(syms_, c.nodes, id, lengths_)) {
       auto it = known_.find(atom->first);
       if (it == known_.end()) return std::nullopt;
       return it->second == atom->second ? 1.0 : 0.0;
@@ -169,10 +175,12 @@ class Folder {
   sym::Pool& syms_;
   const Assumptions& known_;
   const MadeBy& made_by_;
+  Lengths& lengths_;
 };
 
-bool contributes_nothing(sym::Pool& syms, const Compute& c, const Assumptions& known, const MadeBy& made_by) {
-  Folder fold(syms, known, made_by);
+bool contributes_nothing(sym::Pool& syms, const Compute& c, const Assumptions& known, const MadeBy& made_by,
+                         Lengths& lengths) {
+  Folder fold(syms, known, made_by, lengths);
   const auto v = fold.value(c, c.results[0].node);
   if (!v) return false;
   if (c.how == Compute::How::scaled) return *v == -kInf;
@@ -187,35 +195,58 @@ bool contributes_nothing(sym::Pool& syms, const Compute& c, const Assumptions& k
   }
 }
 
-void collect_atoms(sym::Pool& syms, const Compute& c, const MadeBy& made_by, int depth, std::map<Atom, bool>& out) {
+void collect_atoms(sym::Pool& syms, const Compute& c, const MadeBy& made_by, int depth, std::map<Atom, bool>& out,
+                   Lengths& lengths) {
   for (uint32_t i = 0; i < c.nodes.size(); ++i) {
-    if (const auto a = atom_of(syms, c.nodes, NodeId(i))) out.emplace(a->first, true);
+    if (const auto a = atom_of(syms, c.nodes, NodeId(i), lengths)) out.emplace(a->first, true);
     const auto* l = std::get_if<tile::Load>(&c.nodes[i].what);
     const Compute* maker = l && made_by && depth < 8 ? made_by(l->buffer) : nullptr;
-    if (maker && maker->how == Compute::How::map) collect_atoms(syms, *maker, made_by, depth + 1, out);
+    if (maker && maker->how == Compute::How::map) collect_atoms(syms, *maker, made_by, depth + 1, out, lengths);
   }
 }
 
 }  // namespace
 
-Assumptions needed_for(sym::Pool& syms, const Compute& c, Expr index, const MadeBy& made_by) {
+std::optional<Expr> Lengths::symbol(sym::Pool& syms, const tile::Load& load, DType dtype) {
+  if (!is_integer(dtype) || load.guard.valid() || !in_memory_ || !in_memory_(load.buffer)) return std::nullopt;
+  Element e{load.buffer, {}};
+  for (const tile::Index& i : load.at) {
+    if (i.dynamic.valid()) return std::nullopt;
+    e.at.push_back(i.affine);
+  }
+  auto [it, added] = symbols_.try_emplace(e);
+  if (added) {
+    constexpr int64_t kMost = int64_t{1} << 40;
+    const int64_t most = dtype == DType::i32 ? (int64_t{1} << 31) - 1 : dtype == DType::u8 ? 255 : kMost;
+    it->second = syms.fresh("length", {dtype == DType::u8 ? 0 : -most, most});
+    elements_.emplace(it->second, std::move(e));
+  }
+  return it->second;
+}
+
+const Lengths::Element* Lengths::element(Expr symbol) const {
+  auto it = elements_.find(symbol);
+  return it == elements_.end() ? nullptr : &it->second;
+}
+
+Assumptions needed_for(sym::Pool& syms, const Compute& c, Expr index, const MadeBy& made_by, Lengths& lengths) {
   Assumptions out;
   if (c.how == Compute::How::map) return out;
   std::map<Atom, bool> atoms;
-  collect_atoms(syms, c, made_by, 0, atoms);
+  collect_atoms(syms, c, made_by, 0, atoms, lengths);
   for (const auto& [atom, unused] : atoms) {
     if (!syms.mentions(atom.value, index)) continue;
     for (bool truth : {false, true})
-      if (contributes_nothing(syms, c, {{atom, truth}}, made_by)) out[atom] = !truth;
+      if (contributes_nothing(syms, c, {{atom, truth}}, made_by, lengths)) out[atom] = !truth;
   }
   return out;
 }
 
-Compute assume(sym::Pool& syms, const Compute& compute, const Assumptions& known) {
+Compute assume(sym::Pool& syms, const Compute& compute, const Assumptions& known, Lengths& lengths) {
   if (known.empty()) return compute;
   Compute out = compute;
   const MadeBy nothing;
-  Folder fold(syms, known, nothing);
+  Folder fold(syms, known, nothing, lengths);
   std::vector<NodeId> to(out.nodes.size());
   auto constant = [&](NodeId id) { return fold.value(compute, id); };
   for (uint32_t i = 0; i < out.nodes.size(); ++i) {

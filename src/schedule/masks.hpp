@@ -27,14 +27,35 @@ struct Atom {
 };
 using Assumptions = std::map<Atom, bool>;
 
+// Integers in memory that comparisons use, the length of a request for one: each element is a symbol, like an index.
+class Lengths {
+ public:
+  // `in_memory`: whether a value is there before the kernel begins.
+  explicit Lengths(std::function<bool(itgraph::ValueId)> in_memory) : in_memory_(std::move(in_memory)) {}
+  struct Element {
+    itgraph::ValueId value;
+    std::vector<Expr> at;
+    auto operator<=>(const Element&) const = default;
+  };
+  // The symbol of a plain load of an integer; its range is that of the dtype, or +-2^40.
+  std::optional<Expr> symbol(sym::Pool& syms, const tile::Load& load, DType dtype);
+  const Element* element(Expr symbol) const;
+
+ private:
+  std::function<bool(itgraph::ValueId)> in_memory_;
+  std::map<Element, Expr> symbols_;
+  std::map<Expr, Element> elements_;
+};
+
 // The compute that makes a value where it is read, tile by tile; null when it is in memory or accumulated.
 using MadeBy = std::function<const itgraph::Compute*(itgraph::ValueId)>;
 
 // What must hold where an element of the reduction over `index` is not the identity: atoms that mention the index.
-Assumptions needed_for(sym::Pool& syms, const itgraph::Compute& compute, Expr index, const MadeBy& made_by);
+Assumptions needed_for(sym::Pool& syms, const itgraph::Compute& compute, Expr index, const MadeBy& made_by,
+                       Lengths& lengths);
 
 // The compute with the comparisons decided.
-itgraph::Compute assume(sym::Pool& syms, const itgraph::Compute& compute, const Assumptions& known);
+itgraph::Compute assume(sym::Pool& syms, const itgraph::Compute& compute, const Assumptions& known, Lengths& lengths);
 
 // Where a loop over `index` goes: nothing outside [lo, hi) matters, and in [full_lo, full_hi) everything is known to
 // hold. Either may be empty, with its end before its begin. lo, full_lo and full_hi are multiples of `quantum`, but a

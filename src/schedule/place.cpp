@@ -51,8 +51,6 @@ std::set<ItValue> visible_values(const itgraph::Program& p) {
 }
 
 Result<tile::Program> Placer::run() {
-  for (const auto& [index, extent] : it_.extents)
-    if (!syms_.as_constant(extent)) return diagnose(Code::not_schedulable, it_.name, "its shapes are not bound");
   arguments();
   for (const itgraph::Kernel& k : it_.kernels) {
     tile::Kernel kernel{kernel_name(k.name), find_constant(k), {}};
@@ -110,7 +108,12 @@ BufferId Placer::memory(ItValue v) {
       place = constants_.count(value.alias_of.valid() ? value.alias_of : v) ? Place::packed : Place::workspace;
       break;
   }
-  return memory_[v] = out_.buffers.add({unique(value.name), value.dtype, place, value.shape, 0, value.argument, alias});
+  std::vector<Expr> shape = value.shape;
+  if (value.rows_of.valid()) {
+    shape.erase(shape.begin());
+    shape[0] = value.rows;
+  }
+  return memory_[v] = out_.buffers.add({unique(value.name), value.dtype, place, shape, 0, value.argument, alias});
 }
 
 bool Placer::find_constant(const itgraph::Kernel& k) {
@@ -129,6 +132,7 @@ bool Placer::find_constant(const itgraph::Kernel& k) {
       match(
           i.what,
           [&](const Compute& c) {
+            constant = constant && !depends_on_dims(it_, c);
             for (const tile::Node& n : c.nodes)
               if (const auto* l = std::get_if<tile::Load>(&n.what)) reads(l->buffer);
             for (const itgraph::Target& t : c.results) writes(t.value);
@@ -202,16 +206,16 @@ Placer::Orientation Placer::orient(const Compute& c, const Product& p) const {
   return o;
 }
 
-BufferId Placer::scratch(std::string stem, DType dtype, std::vector<int64_t> shape) {
+BufferId Placer::scratch(std::string stem, DType dtype, std::vector<Expr> shape) {
   std::vector<Expr> s;
-  for (int64_t e : shape) s.push_back(syms_.constant(std::max<int64_t>(e, 1)));
+  for (Expr e : shape) s.push_back(syms_.max(e, syms_.constant(1)));
   return out_.buffers.add({unique(std::move(stem)), dtype, Place::scratch, std::move(s), 0, -1, {}});
 }
 
 Scratch Placer::make_scratch(const std::string& stem, DType dtype, const std::vector<Expr>& axes,
                              const itgraph::TensorMap& map, Expr last) {
   Scratch s;
-  std::vector<int64_t> shape = {1};
+  std::vector<Expr> shape = {syms_.constant(1)};
   std::vector<size_t> order;
   for (size_t i = 0; i < axes.size(); ++i)
     if (axes[i] != last) order.push_back(i);
@@ -220,14 +224,14 @@ Scratch Placer::make_scratch(const std::string& stem, DType dtype, const std::ve
   s.axis.resize(axes.size());
   for (size_t i : order) {
     s.axis[i] = static_cast<int>(shape.size());
-    shape.push_back(map.most(axes[i]));
+    shape.push_back(map.room(axes[i]));
   }
   for (Expr e : axes) s.origin.push_back(map.of(e).offset);
   BufferId& known = scratch_of_[{current_, asked_++}];
   bool same =
       current_ && known.valid() && out_.buffer(known).dtype == dtype && out_.buffer(known).shape.size() == shape.size();
   for (size_t i = 0; same && i < shape.size(); ++i)
-    same = syms_.is(out_.buffer(known).shape[i], std::max<int64_t>(shape[i], 1));
+    same = out_.buffer(known).shape[i] == syms_.max(shape[i], syms_.constant(1));
   if (!same) known = scratch(stem, dtype, shape);
   s.buffer = known;
   return s;
@@ -340,6 +344,7 @@ void Placer::flush(const itgraph::Target& t, const itgraph::TensorMap& map, std:
 
 void Placer::map_compute(const Compute& c, const itgraph::TensorMap& map, std::vector<Statement>& body) {
   const itgraph::Target& t = c.results[0];
+  if (it_.value(t.value).rows_of.valid()) return packed_compute(c, map, body);
   if (in_scratch(t.value)) reserve(t, map);
   NestBuilder nest(syms_);
   std::unordered_map<Expr, Expr> by;
@@ -441,7 +446,7 @@ void Placer::items(const itgraph::Block& b, const itgraph::TensorMap& map, std::
     match(
         i.what,
         [&](const Compute& as_written) {
-          const Compute c = assume(syms_, as_written, known_);
+          const Compute c = assume(syms_, as_written, known_, lengths_);
           current_ = &as_written;
           asked_ = 0;
           for (const itgraph::Target& t : c.results) made_.insert(t.value);
@@ -471,17 +476,37 @@ void Placer::block(const itgraph::Block& b, itgraph::TensorMap map, std::vector<
   if (!masked_loop(b, map, body)) {
     std::vector<tile::For> loops;
     for (const itgraph::Loop& l : b.loops) {
-      const int64_t n = extent(l.index);
+      const int64_t n = most(l.index);
       const itgraph::Interval around = map.of(l.index);
-      const Expr limit = around.tile > 0 ? map.size(l.index) : syms_.constant(n);
+      const Expr limit = around.tile > 0 ? map.size(l.index) : it_.extents.at(l.index);
       const Expr counter =
           syms_.fresh(syms_.symbol_name(l.index), {0, std::max<int64_t>((around.tile > 0 ? around.tile : n) - 1, 0)});
       syms_.set_multiple(counter, l.step);
       loops.push_back({counter, syms_.constant(0), limit, l.step, b.kind == itgraph::Kind::parallel, {}});
       map.enter(l.index, counter, l.step);
     }
+    // Tasks beyond the last row of their request have nothing to do.
+    const auto requests = b.kind == itgraph::Kind::parallel ? requests_of(b) : std::nullopt;
+    Rows rows;
+    Expr left;
+    if (requests) {
+      rows = fresh_rows(requests->rows);
+      const Expr length = syms_.sub(rows.stop, rows.first);
+      left = syms_.sub(length, map.of(requests->row).offset);
+      map.limit(requests->row, length);
+      bound_rows_[requests->rows_of] = rows;
+    }
     std::vector<Statement> inner;
     items(b, map, inner);
+    if (requests) {
+      bound_rows_.erase(requests->rows_of);
+      tile::For some{syms_.fresh("some", {0, 0}), syms_.constant(0), syms_.min(syms_.constant(1), left), 1, false, {}};
+      some.body = std::move(inner);
+      inner.clear();
+      inner.push_back({std::move(some)});
+      inner = with_rows(std::move(inner), syms_, memory(requests->rows_of), map.of(requests->request).offset,
+                        requests->rows, rows);
+    }
     for (size_t i = loops.size(); i-- > 0;) {
       loops[i].body = std::move(inner);
       inner.clear();

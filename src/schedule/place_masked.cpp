@@ -51,7 +51,8 @@ bool Placer::masked_loop(const itgraph::Block& b, const itgraph::TensorMap& map,
   Assumptions all;
   for (const Compute* c : inside) {
     if (std::find(c->reduced.begin(), c->reduced.end(), index) == c->reduced.end()) continue;
-    const Assumptions needed = needed_for(syms_, *c, index, made_by);
+    Assumptions needed = needed_for(syms_, *c, index, made_by, lengths_);
+    std::erase_if(needed, [&](const auto& x) { return !knows_lengths(x.first.value, map); });
     if (needed.empty() && inside.size() == 1) return false;
     const LoopBounds own = bounds_of(syms_, needed, index, it_.extents.at(index), quantum, range);
     bounds = bounds ? hull(syms_, *bounds, own) : own;
@@ -92,11 +93,17 @@ bool Placer::masked_loop(const itgraph::Block& b, const itgraph::TensorMap& map,
   if (4 * total(full) < total(visited)) parts = {{bounds->lo, bounds->hi, false}};
   std::erase_if(parts, [&](const Part& p) { return syms_.at_most(p.end, p.begin) == sym::Proof::yes; });
 
+  std::set<Expr> read;
+  for (const Part& p : parts)
+    for (Expr bound : {p.begin, p.end})
+      for (Expr s : syms_.symbols_of(bound))
+        if (lengths_.element(s) && bound_lengths_.insert(s).second) read.insert(s);
+  std::vector<Statement> all_parts;
   const Assumptions outer = known_;
   for (const Part& p : parts) {
     known_.insert(bounds->everywhere.begin(), bounds->everywhere.end());
     if (p.full) known_.insert(all.begin(), all.end());
-    const int64_t n = inner ? around.tile : extent(index);
+    const int64_t n = inner ? around.tile : most(index);
     const Expr counter = syms_.fresh(syms_.symbol_name(index), {0, std::max<int64_t>(n - 1, 0)});
     const int64_t aligned = std::gcd(quantum, inner ? around.aligned : quantum);
     syms_.set_multiple(counter, std::gcd(aligned, step));
@@ -106,10 +113,42 @@ bool Placer::masked_loop(const itgraph::Block& b, const itgraph::TensorMap& map,
     deeper.enter(index, counter, step, std::gcd(aligned, step), inner ? syms_.min(p.end, last) : p.end);
     tile::For loop{counter, begin, end, step, false, {}};
     items(b, deeper, loop.body);
-    body.push_back({std::move(loop)});
+    all_parts.push_back({std::move(loop)});
     known_ = outer;
   }
+  for (Expr s : read) bound_lengths_.erase(s);
+  for (Statement& s : with_lengths(std::move(all_parts), read, map)) body.push_back(std::move(s));
   return true;
+}
+
+bool Placer::knows_lengths(Expr e, const itgraph::TensorMap& map) const {
+  for (Expr s : syms_.symbols_of(e))
+    if (const Lengths::Element* x = lengths_.element(s))
+      for (Expr at : x->at)
+        for (Expr index : syms_.symbols_of(at))
+          if (it_.extents.count(index) && map.most(index) != 1) return false;
+  return true;
+}
+
+std::vector<Statement> Placer::with_lengths(std::vector<Statement> body, const std::set<Expr>& lengths,
+                                            const itgraph::TensorMap& map) {
+  for (Expr s : lengths) {
+    const Lengths::Element& x = *lengths_.element(s);
+    std::unordered_map<Expr, Expr> by;
+    for (Expr at : x.at)
+      for (Expr index : syms_.symbols_of(at))
+        if (it_.extents.count(index)) by[index] = map.of(index).offset;
+    const sym::Interval range = syms_.symbol_range(s);
+    tile::Let let{s,
+                  memory(x.value),
+                  substituted(syms_, x.at, by),
+                  syms_.constant(range.lo),
+                  syms_.constant(range.hi),
+                  std::move(body)};
+    body.clear();
+    body.push_back({std::move(let)});
+  }
+  return body;
 }
 
 }  // namespace cleave::schedule

@@ -31,16 +31,16 @@ Placer::Operand Placer::operand(const tile::Load& l) {
   return {buffer, at};
 }
 
-int64_t Placer::panel_width(int64_t columns, DType dtype, int64_t rows) const {
+int64_t Placer::panel_width(Expr index, DType dtype, int64_t rows) const {
   const int64_t lanes = machine_.vector_bytes / (dtype == DType::f64 ? 8 : 4);
   // Many rows take register tiles of two vectors, and a panel as wide as the tile is read as one stream. Few rows need
   // more vectors to have enough sums.
   const bool wide = machine_.vector_registers >= 32 && rows <= 4;
   const std::vector<int64_t> vectors = wide ? std::vector<int64_t>{4, 3, 2, 1} : std::vector<int64_t>{2, 3, 1};
   for (int64_t v : vectors)
-    if (columns % (v * lanes) == 0) return v * lanes;
+    if (syms_.divides(v * lanes, it_.extents.at(index)) == sym::Proof::yes) return v * lanes;
   const int64_t widest = vectors[0] * lanes;
-  return std::min(widest, (columns + lanes - 1) / lanes * lanes);
+  return std::min(widest, (most(index) + lanes - 1) / lanes * lanes);
 }
 
 std::optional<Placer::Operand> Placer::packed(const tile::Load& l, const std::vector<Expr>& batch, Expr depth,
@@ -53,12 +53,12 @@ std::optional<Placer::Operand> Placer::packed(const tile::Load& l, const std::ve
   std::unordered_map<Expr, Expr> roles;
   for (size_t i = 0; i < axes.size(); ++i) {
     roles[axes[i]] = syms_.symbol(fmt::format("axis{}", i));
-    key += fmt::format("{},", extent(axes[i]));
+    key += fmt::format("{},", syms_.print(it_.extents.at(axes[i])));
   }
   for (const tile::Index& i : l.at) key += syms_.print(syms_.substitute(i.affine, roles)) + ";";
   const DType dtype = it_.value(l.buffer).dtype;
   // Tiles start at panels.
-  int64_t width = options_.panels ? panel_width(extent(columns), dtype, rows) : 0;
+  int64_t width = options_.panels ? panel_width(columns, dtype, rows) : 0;
   while (tile > 0 && width > 1 && tile % width != 0 && width % 2 == 0) width /= 2;
   key += fmt::format("{}", width);
   auto found = packed_.find(key);
@@ -86,19 +86,19 @@ tile::Kernel Placer::pack_kernel(const tile::Load& l, const std::vector<Expr>& a
   std::unordered_map<Expr, Expr> by;
   std::vector<tile::For> loops;
   auto loop = [&](Expr s, int64_t step) {
-    const int64_t n = extent(s);
-    const Expr counter = syms_.fresh(syms_.symbol_name(s), {0, std::max<int64_t>(n - 1, 0)});
+    const Expr counter = syms_.fresh(syms_.symbol_name(s), {0, std::max<int64_t>(most(s) - 1, 0)});
     syms_.set_multiple(counter, step);
-    loops.push_back({counter, syms_.constant(0), syms_.constant(n), step, true, {}});
+    loops.push_back({counter, syms_.constant(0), it_.extents.at(s), step, true, {}});
     return counter;
   };
   for (size_t i = 0; i + 2 < axes.size(); ++i) by[axes[i]] = loop(axes[i], 1);
   const Expr first = loop(axes.back(), width);
   NestBuilder nest(syms_);
   const Expr depth = axes[axes.size() - 2], columns = axes.back();
-  by[depth] = nest.axis(syms_.symbol_name(depth), it_.extents.at(depth), extent(depth));
+  by[depth] = nest.axis(syms_.symbol_name(depth), it_.extents.at(depth), most(depth));
   const Expr rest = syms_.min(syms_.constant(width), syms_.sub(it_.extents.at(columns), first));
-  const Expr size = extent(columns) % width == 0 ? syms_.constant(width) : rest;
+  const bool full = syms_.divides(width, it_.extents.at(columns)) == sym::Proof::yes;
+  const Expr size = full ? syms_.constant(width) : rest;
   by[columns] = syms_.add(first, nest.axis(syms_.symbol_name(columns), size, width));
   std::vector<Expr> source;
   for (const tile::Index& i : l.at) source.push_back(syms_.substitute(i.affine, by));
@@ -153,7 +153,7 @@ bool Placer::emit_product(const Compute& c, const Orientation& o, Operand result
   // A matrix no wider than a panel is one already.
   const int64_t all_rows = o.rows.valid() ? extent(o.rows) : 1;
   const bool reused = o.rows.valid() &&
-                      extent(o.columns) > panel_width(extent(o.columns), it_.value(o.b->buffer).dtype, all_rows) &&
+                      most(o.columns) > panel_width(o.columns, it_.value(o.b->buffer).dtype, all_rows) &&
                       extent(o.rows) > 2 * map.most(o.rows) && extent(o.depth) > 512;
   // B with contiguous depth and few rows to use it: lanes run along the depth, since packing costs as much as the
   // product.

@@ -48,6 +48,7 @@ class Placer {
       : it_(it), machine_(machine), options_(options), syms_(*it.syms), visible_(visible_values(it)) {
     out_.name = it.name;
     out_.syms = it.syms;
+    out_.dims = it.dims;
   }
   Result<tile::Program> run();
 
@@ -67,13 +68,14 @@ class Placer {
     const tile::Load* b = nullptr;
     Expr rows, columns, depth;  // rows may be missing (a vector times a matrix), columns too (then no product)
   };
-  int64_t extent(Expr s) const { return syms_.as_constant(it_.extents.at(s)).value(); }
+  int64_t extent(Expr s) const { return syms_.typical(it_.extents.at(s)); }  // for choices of speed
+  int64_t most(Expr s) const { return syms_.bounds(it_.extents.at(s)).hi; }
   Expr widest(const std::vector<Expr>& list) const;
   // Which operand gives the columns: that of the result's last index if only one carries it.
   Orientation orient(const Compute& c, const Product& p) const;
 
   // scratch
-  BufferId scratch(std::string stem, DType dtype, std::vector<int64_t> shape);
+  BufferId scratch(std::string stem, DType dtype, std::vector<Expr> shape);
   // A scratch buffer for a tile of the value; a leading axis of 1 gives every product a row axis.
   Scratch make_scratch(const std::string& stem, DType dtype, const std::vector<Expr>& axes,
                        const itgraph::TensorMap& map, Expr last);
@@ -104,6 +106,26 @@ class Placer {
   // Writes an accumulator in scratch to the value's place in memory.
   void flush(const itgraph::Target& t, const itgraph::TensorMap& map, std::vector<Statement>& body);
   void map_compute(const Compute& c, const itgraph::TensorMap& map, std::vector<Statement>& body);
+  // Rows of requests, stored where they belong; rows of no request are cleared by a kernel of their own
+  // (place_packed.cpp).
+  void packed_compute(const Compute& c, const itgraph::TensorMap& map, std::vector<Statement>& body);
+  void clear_other_rows(ItValue v);
+  // Whether all that the block stores outside are rows of the same requests, one request a task: then what the tasks
+  // compute ends with the request.
+  struct Requests {
+    ItValue rows_of;
+    Expr request, row;  // indices
+    Expr rows;
+  };
+  std::optional<Requests> requests_of(const itgraph::Block& b) const;
+  struct Rows {
+    Expr first, stop;
+  };
+  std::map<ItValue, Rows> bound_rows_;  // in the body at hand: the rows of the request of this task
+  // Encloses the body in statements that bind the first row of a request and the one after its last.
+  static std::vector<Statement> with_rows(std::vector<Statement> body, sym::Pool& syms, BufferId pointers, Expr request,
+                                          Expr rows, const Rows& bound);
+  Rows fresh_rows(Expr rows);
   static double identity(Fn fn);
   void fill(ItValue v, const std::vector<Expr>& axes, Fn fn, const itgraph::TensorMap& map,
             std::vector<Statement>& body);
@@ -123,7 +145,7 @@ class Placer {
     std::vector<Expr> at;  // in terms of the index symbols
   };
   Operand operand(const tile::Load& l);
-  int64_t panel_width(int64_t columns, DType dtype, int64_t rows) const;
+  int64_t panel_width(Expr index, DType dtype, int64_t rows) const;
   // B as panels of columns, made by a kernel before this one (once if B is constant), shared by all who want the same.
   // Panels divide `tile`, the tiles of columns (0: they are whole).
   std::optional<Operand> packed(const tile::Load& l, const std::vector<Expr>& batch, Expr depth, Expr columns,
@@ -157,6 +179,13 @@ class Placer {
   // False: nothing masks it.
   bool masked_loop(const itgraph::Block& b, const itgraph::TensorMap& map, std::vector<Statement>& body);
   Assumptions known_;  // comparisons that hold in the current part
+  Lengths lengths_{[this](ItValue v) { return it_.value(v).role == Role::input; }};
+  std::set<Expr> bound_lengths_;  // whose values the statements around have read
+  // Whether the task at hand knows all integers in memory that an expression is made of.
+  bool knows_lengths(Expr e, const itgraph::TensorMap& map) const;
+  // The statements, after reading the integers that these expressions need.
+  std::vector<Statement> with_lengths(std::vector<Statement> body, const std::set<Expr>& lengths,
+                                      const itgraph::TensorMap& map);
   // The parts of a masked loop use the same scratch: the n-th buffer that a compute asks for is always the same one.
   const Compute* current_ = nullptr;
   int asked_ = 0;

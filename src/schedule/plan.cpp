@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/match.hpp"
+#include "graph/expand.hpp"
 #include "graph/spec.hpp"
 #include "schedule/expression.hpp"
 
@@ -45,7 +46,8 @@ graph::Graph simplify_reductions(const graph::Graph& g) {
       });
 }
 
-int64_t extent_of(const Plan& plan, Expr index) { return plan.it.syms->as_constant(plan.it.extents.at(index)).value(); }
+int64_t extent_of(const Plan& plan, Expr index) { return plan.it.syms->typical(plan.it.extents.at(index)); }
+int64_t most_of(const Plan& plan, Expr index) { return plan.it.syms->bounds(plan.it.extents.at(index)).hi; }
 
 namespace {
 
@@ -124,13 +126,13 @@ class Planner {
   }
 
   Result<Plan> run() {
-    if (!g_.has_constant_shapes()) return diagnose(Code::not_schedulable, g_.name(), "its shapes are not bound");
+    if (auto bad = run_time_extents()) return *bad;
     declare_leaves();
     mark_outputs();
     for (graph::NodeId id : g_.node_ids()) {
       const graph::Node& n = g_.node(id);
       if (n.op == Op::input || n.op == Op::constant || n.op == Op::scalar) continue;
-      if (graph::info(n.op).category == Category::composite)
+      if (graph::info(n.op).category == Category::composite && !pack_of_.count(n.results[0]))
         return diagnose(Code::not_schedulable, g_.name(), fmt::format("`{}` is not expanded", graph::info(n.op).name));
       node(id, n);
     }
@@ -142,8 +144,28 @@ class Planner {
  private:
   sym::Pool& syms() { return g_.syms(); }
 
+  // Extents are numbers, or follow from the graph's dims; constants have numbers.
+  std::optional<Diagnostic> run_time_extents() {
+    plan_.it.dims = g_.dims();
+    for (uint32_t i = 0; i < g_.value_count(); ++i)
+      for (Expr e : g_.type(graph::ValueId(i)).shape)
+        for (Expr s : syms().symbols_of(e))
+          if (std::find(plan_.it.dims.begin(), plan_.it.dims.end(), s) == plan_.it.dims.end())
+            return diagnose(Code::not_schedulable, g_.name(), "its shapes are not bound");
+    for (graph::ValueId v : g_.leaves())
+      if (g_.producer(v).op == Op::constant && follows_from_dims(g_.type(v).shape))
+        return diagnose(Code::not_schedulable, g_.value(v).name,
+                        "a constant has an extent that is known at run time only");
+    return std::nullopt;
+  }
+  bool follows_from_dims(std::span<const Expr> list) {
+    return std::any_of(list.begin(), list.end(), [&](Expr e) {
+      return std::any_of(plan_.it.dims.begin(), plan_.it.dims.end(), [&](Expr d) { return syms().mentions(e, d); });
+    });
+  }
+
   Expr fresh(std::string_view stem, Expr extent) {
-    const int64_t n = syms().as_constant(extent).value();
+    const int64_t n = syms().bounds(extent).hi;
     const Expr s = syms().fresh(stem, {0, std::max<int64_t>(n - 1, 0)});
     plan_.it.extents[s] = extent;
     return s;
@@ -180,9 +202,66 @@ class Planner {
     }
   }
 
-  // An output's value is written where the caller wants it, once; repeated outputs and leaves are copied at the end.
+  // The value that a reshape only shows under another shape, its first `kept` axes as they are.
+  graph::ValueId unshaped(graph::ValueId v, size_t kept = 0) {
+    while (true) {
+      const graph::Node& n = g_.producer(v);
+      if (n.op != Op::reshape && n.op != Op::squeeze && n.op != Op::unsqueeze) return v;
+      const graph::ValueId x = n.operands[0];
+      const graph::Shape &to = g_.type(v).shape, &from = g_.type(x).shape;
+      if (uses_[v.index] != 1 || graph::info(g_.producer(x).op).category == Category::leaf ||
+          syms().product(from) != syms().product(to) || from.size() < kept ||
+          !std::equal(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(kept), to.begin()))
+        return v;
+      v = x;
+    }
+  }
+
+  // An output's value is written where the caller wants it, once, under the shape in which it is computed; repeated
+  // outputs and leaves are copied at the end. Rows that are packed are stored where they belong.
   void mark_outputs() {
-    for (size_t i = 0; i < g_.outputs().size(); ++i) output_of_.emplace(g_.outputs()[i].value, static_cast<int>(i));
+    const std::vector<bool> packs = graph::stored_packs(g_);
+    for (size_t i = 0; i < g_.outputs().size(); ++i) {
+      const graph::ValueId v = g_.outputs()[i].value;
+      graph::ValueId w = unshaped(v);
+      const graph::Node& n = g_.producer(w);
+      if (packs[g_.value(w).node.index] && n.op == Op::ragged_pack) {
+        pack_of_.emplace(w, static_cast<int>(i));
+        continue;
+      }
+      if (output_of_.count(w) || (w != v && output_of_.count(v))) w = v;
+      output_of_.emplace(w, static_cast<int>(i));
+    }
+  }
+
+  // The place of output i, and the same memory under the shape of a value, if that is another one.
+  itgraph::ValueId output_value(int i, const graph::Shape& shape) {
+    const graph::Output& o = g_.outputs()[static_cast<size_t>(i)];
+    const graph::Type& t = g_.type(o.value);
+    const itgraph::ValueId whole = declare(o.name, t.dtype, Role::output, t.shape, i);
+    written_.insert(i);
+    return shape == t.shape ? whole : declare(o.name, t.dtype, Role::output, shape, -1, whole);
+  }
+
+  // The rows of a padded value, stored by their requests.
+  void pack(const graph::Node& n) {
+    const int i = pack_of_.at(n.results[0]);
+    const graph::ValueId x = unshaped(n.operands[0], 2);
+    const graph::Shape& shape = g_.type(x).shape;
+    const graph::Output& o = g_.outputs()[static_cast<size_t>(i)];
+    const itgraph::ValueId whole = declare(o.name, g_.type(o.value).dtype, Role::output, g_.type(o.value).shape, i);
+    written_.insert(i);
+    const itgraph::ValueId r = declare(o.name, g_.type(o.value).dtype, Role::output, shape, -1, whole);
+    plan_.it.values[r].rows_of = *memory_[n.operands[1].index];
+    plan_.it.values[r].rows = n.attributes.get<std::vector<Expr>>("rows")[0];
+    auto b = builder();
+    const auto axes = fresh_axes(shape);
+    const NodeId node = b.at(x, indices(axes));
+    Unit u;
+    u.name = plan_.it.value(r).name;
+    u.results = {r};
+    u.what = Compute{Compute::How::map, Fn::add, {}, b.take(), {{r, axes, node}}};
+    add_unit(std::move(u), {});
   }
 
   ExpressionBuilder builder() {
@@ -192,8 +271,7 @@ class Planner {
   itgraph::ValueId result_value(graph::ValueId v) {
     const graph::Type& t = g_.type(v);
     if (auto it = output_of_.find(v); it != output_of_.end()) {
-      const std::string& name = g_.outputs()[static_cast<size_t>(it->second)].name;
-      return declare(name, t.dtype, Role::output, t.shape, it->second);
+      if (!written_.count(it->second)) return output_value(it->second, t.shape);
     }
     return declare(g_.value(v).name, compute_type(t.dtype), Role::inner, t.shape);
   }
@@ -219,9 +297,10 @@ class Planner {
     const size_t id = plan_.units.size();
     for (itgraph::ValueId r : u.results) {
       unit_of_[r] = id;
+      if (plan_.it.value(r).alias_of.valid()) unit_of_[plan_.it.value(r).alias_of] = id;
       u.visible = u.visible || plan_.it.value(r).role == Role::output;
     }
-    u.constant = u.constant && !u.visible;
+    u.constant = u.constant && !u.visible && (u.is_library() || !depends_on_dims(plan_.it, u.compute()));
     for (size_t i = 0; i < values.size(); ++i) memory_[values[i].index] = u.results[i];
     plan_.units.push_back(std::move(u));
   }
@@ -237,8 +316,8 @@ class Planner {
     double most = 0;
     for (const itgraph::Target& t : c.results) {
       double points = 1;
-      for (Expr e : t.axes) points *= static_cast<double>(syms().as_constant(plan_.it.extents.at(e)).value());
-      for (Expr e : c.reduced) points *= static_cast<double>(syms().as_constant(plan_.it.extents.at(e)).value());
+      for (Expr e : t.axes) points *= static_cast<double>(extent_of(plan_, e));
+      for (Expr e : c.reduced) points *= static_cast<double>(extent_of(plan_, e));
       most = std::max(most, points);
     }
     return most * std::max(per_point, 1.0);
@@ -254,7 +333,7 @@ class Planner {
       const itgraph::ValueId base = *memory_[n.operands[0].index];
       const itgraph::Value& b = plan_.it.value(base);
       const itgraph::ValueId root = b.alias_of.valid() ? b.alias_of : base;
-      if (b.role != Role::scalar) {
+      if (b.role != Role::scalar && syms().product(g_.type(v).shape) == syms().product(plan_.it.value(root).shape)) {
         const Role role = plan_.it.value(root).role;
         const DType dtype = plan_.it.value(root).dtype;
         memory_[v.index] = declare(g_.value(v).name.empty() ? plan_.it.value(root).name : g_.value(v).name, dtype, role,
@@ -274,11 +353,7 @@ class Planner {
     add_unit(std::move(u), values);
   }
 
-  int64_t elements(graph::ValueId v) {
-    int64_t n = 1;
-    for (int64_t e : g_.extents(v)) n *= e;
-    return n;
-  }
+  int64_t elements(graph::ValueId v) { return syms().typical(syms().product(g_.type(v).shape)); }
 
   void node(graph::NodeId id, const graph::Node& n) {
     if (is_inline(n)) {
@@ -312,6 +387,7 @@ class Planner {
       }
       return;
     }
+    if (n.op == Op::ragged_pack && pack_of_.count(n.results[0])) return pack(n);
     switch (graph::info(n.op).category) {
       case Category::contract: return contract(n);
       case Category::reduce: return reduce(n);
@@ -492,8 +568,7 @@ class Planner {
   void outputs() {
     for (size_t i = 0; i < g_.outputs().size(); ++i) {
       const graph::ValueId v = g_.outputs()[i].value;
-      const auto m = memory_[v.index];
-      if (m && plan_.it.value(*m).role == Role::output && plan_.it.value(*m).argument == static_cast<int>(i)) continue;
+      if (written_.count(static_cast<int>(i))) continue;
       // A leaf, an alias, or a second output of one value.
       auto b = builder();
       const auto axes = fresh_axes(g_.type(v).shape);
@@ -534,12 +609,33 @@ class Planner {
   std::vector<double> cost_;
   std::vector<bool> of_indices_;  // integers and bools that follow from index values alone
   std::vector<int> size_;
-  std::map<graph::ValueId, int> output_of_;
+  std::map<graph::ValueId, int> output_of_;  // the output that a value is
+  std::map<graph::ValueId, int> pack_of_;    // the output that the rows of a ragged_pack are
+  std::set<int> written_;                    // outputs that have a place
   std::map<itgraph::ValueId, size_t> unit_of_;
   std::set<std::string> names_;
 };
 
 }  // namespace
+
+bool depends_on_dims(const itgraph::Program& it, const Compute& c) {
+  const auto mentioned = [&](Expr e) {
+    return std::any_of(it.dims.begin(), it.dims.end(), [&](Expr d) { return it.syms->mentions(e, d); });
+  };
+  for (const itgraph::Target& t : c.results)
+    for (Expr s : t.axes)
+      if (mentioned(it.extents.at(s))) return true;
+  for (Expr s : c.reduced)
+    if (mentioned(it.extents.at(s))) return true;
+  for (const tile::Node& n : c.nodes) {
+    if (const auto* v = std::get_if<tile::IndexValue>(&n.what))
+      if (mentioned(v->value)) return true;
+    if (const auto* l = std::get_if<tile::Load>(&n.what))
+      for (const tile::Index& i : l->at)
+        if (mentioned(i.affine)) return true;
+  }
+  return false;
+}
 
 Result<Plan> make_plan(const graph::Graph& graph) { return Planner(graph).run(); }
 

@@ -57,7 +57,12 @@ std::vector<Group> group_units(const Plan& plan, bool fuse);
 // The index symbols of a unit: its results' axes and what it reduces, renamed.
 std::vector<sym::Expr> axes_of(const Plan& plan, const Group& group, size_t unit);
 std::vector<sym::Expr> reduced_of(const Plan& plan, const Group& group, size_t unit);
+// The extent of an index: for the typical values of the dims (choices of speed), and at most (choices that must hold).
 int64_t extent_of(const Plan& plan, sym::Expr index);
+int64_t most_of(const Plan& plan, sym::Expr index);
+
+// Whether what a unit computes is a function of the dims as well as of what it reads.
+bool depends_on_dims(const itgraph::Program& it, const itgraph::Compute& compute);
 
 // The two loads and the product of a contraction: sum of Load * Load over `reduced`.
 struct Product {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "cost/estimate.hpp"
+#include "graph/expand.hpp"
 #include "schedule/blocks.hpp"
 #include "schedule/masks.hpp"
 #include "schedule/place.hpp"
@@ -26,6 +27,7 @@ std::set<itgraph::ValueId> visible(const Plan& plan, const std::vector<Group>& g
   for (size_t u = 0; u < plan.units.size(); ++u)
     for (itgraph::ValueId r : plan.units[u].results) {
       maker[r] = u;
+      if (plan.it.value(r).alias_of.valid()) maker[plan.it.value(r).alias_of] = u;
       if (plan.it.value(r).role == itgraph::Role::output || plan.units[u].is_library()) out.insert(r);
     }
   auto reads = [&](itgraph::ValueId v, size_t reader) {
@@ -85,6 +87,7 @@ void detach(Candidate& c) {
 std::optional<int64_t> masked_length(const Plan& plan, const std::vector<Group>& groups) {
   sym::Pool& syms = *plan.it.syms;
   std::optional<int64_t> out;
+  Lengths lengths([&](itgraph::ValueId v) { return plan.it.value(v).role == itgraph::Role::input; });
   const std::function<Range(Expr)> one_row = [](Expr s) { return Range{s, s}; };
   for (const Group& g : groups) {
     std::map<itgraph::ValueId, const itgraph::Compute*> maps;
@@ -100,7 +103,7 @@ std::optional<int64_t> masked_length(const Plan& plan, const std::vector<Group>&
     };
     for (const itgraph::Compute& c : computes)
       for (Expr s : c.reduced) {
-        const Assumptions needed = needed_for(syms, c, s, made_by);
+        const Assumptions needed = needed_for(syms, c, s, made_by, lengths);
         if (needed.empty()) continue;
         const LoopBounds b = bounds_of(syms, needed, s, plan.it.extents.at(s), 1, one_row);
         for (int64_t n : sampled(syms, syms.sub(b.hi, b.lo))) out = std::max(out.value_or(0), n);
@@ -222,14 +225,14 @@ std::vector<Candidate> in_parts(const Plan& plan, const std::vector<Group>& grou
 }  // namespace
 
 Result<Candidate> unfused(const graph::Graph& graph, const Options& options) {
-  TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph)));
+  TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph::expand_views(graph))));
   TRY_ASSIGN(auto all, ranked(plan, group_units(plan, false), options, "unfused"));
   detach(all.front());
   return std::move(all.front());
 }
 
 Result<std::vector<Candidate>> candidates(const graph::Graph& graph, const Options& options) {
-  TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph)));
+  TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph::expand_views(graph))));
   TRY_ASSIGN(auto apart, ranked(plan, group_units(plan, false), options, "unfused"));
   std::vector<Candidate> fused;
   if (options.fuse) {

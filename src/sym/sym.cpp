@@ -444,6 +444,17 @@ int64_t Pool::evaluate(Expr e, const std::unordered_map<Expr, int64_t>& values) 
   return *v;
 }
 
+void Pool::set_typical(Expr symbol, int64_t value) { nodes_[symbol.index].typical = value; }
+
+int64_t Pool::typical(Expr e) const {
+  return *evaluate(e, [&](Expr s) -> std::optional<int64_t> {
+    const Node& n = nodes_[s.index];
+    if (n.typical) return n.typical;
+    if (n.range.hi < kHuge) return n.range.hi;
+    return n.range.lo > -kHuge ? n.range.lo : 0;
+  });
+}
+
 std::string Pool::print(Expr e) const { return print(e, 0); }
 
 // Levels: 0 sum, 1 product, 2 atom.
@@ -487,6 +498,35 @@ std::string Pool::print(Expr e, int level) const {
     case Kind::max: return fmt::format("max({}, {})", print(n.a), print(n.b));
   }
   return {};
+}
+
+Expr copied(Expr e, const Pool& from, Pool& to) {
+  switch (from.kind(e)) {
+    case Kind::constant: return to.constant(*from.as_constant(e));
+    case Kind::symbol: {
+      const auto s = to.find_symbol(from.symbol_name(e));
+      CHECK(s, "`{}` is not in the other pool", from.symbol_name(e));
+      return *s;
+    }
+    case Kind::polynomial: {
+      Expr sum = to.constant(0);
+      for (const Pool::Term& t : from.terms(e)) {
+        Expr p = to.constant(t.coefficient);
+        for (const Expr atom : t.atoms) p = to.mul(p, copied(atom, from, to));
+        sum = to.add(sum, p);
+      }
+      return sum;
+    }
+    default: break;
+  }
+  const auto [x, y] = from.operands(e);
+  const Expr a = copied(x, from, to), b = copied(y, from, to);
+  switch (from.kind(e)) {
+    case Kind::floordiv: return to.floordiv(a, b);
+    case Kind::mod: return to.mod(a, b);
+    case Kind::min: return to.min(a, b);
+    default: return to.max(a, b);
+  }
 }
 
 }  // namespace cleave::sym

@@ -52,6 +52,9 @@ class Pool {
   void set_range(Expr symbol, Interval range);
   // The symbol only takes multiples of this (a loop counter with a step). Expressions made before do not profit.
   void set_multiple(Expr symbol, int64_t multiple);
+  // The value that the symbol is thought to have where a choice is a matter of speed only; never used in a proof. Not
+  // given: the high end of its range, or the low end of one without a high end.
+  void set_typical(Expr symbol, int64_t value);
 
   Expr add(Expr a, Expr b);
   Expr sub(Expr a, Expr b);
@@ -71,6 +74,8 @@ class Pool {
   const std::string& symbol_name(Expr e) const { return nodes_[e.index].name; }
   Interval symbol_range(Expr e) const { return nodes_[e.index].range; }
   int64_t symbol_multiple(Expr e) const { return nodes_[e.index].multiple; }
+  // The value of an expression when every symbol has its typical value.
+  int64_t typical(Expr e) const;
   std::optional<Expr> find_symbol(std::string_view name) const;
   // The terms of any expression seen as a polynomial (a constant term has no atoms), and the operands of an atom.
   std::vector<Term> terms(Expr e) const;
@@ -99,12 +104,13 @@ class Pool {
  private:
   struct Node {
     Kind kind;
-    int64_t value = 0;        // constant
-    std::string name;         // symbol
-    Interval range;           // symbol
-    int64_t multiple = 1;     // symbol
-    std::vector<Term> terms;  // polynomial: at least two terms, or one that is not a bare atom
-    Expr a, b;                // atoms
+    int64_t value = 0;               // constant
+    std::string name;                // symbol
+    Interval range;                  // symbol
+    int64_t multiple = 1;            // symbol
+    std::optional<int64_t> typical;  // symbol
+    std::vector<Term> terms;         // polynomial: at least two terms, or one that is not a bare atom
+    Expr a, b;                       // atoms
   };
   struct Key {
     Kind kind;
@@ -123,5 +129,8 @@ class Pool {
   std::unordered_map<std::string, Expr> by_name_;
   std::unordered_map<std::string, int> next_fresh_;  // by stem: the last number tried
 };
+
+// The expression over the symbols of the same names in another pool, which has them.
+Expr copied(Expr e, const Pool& from, Pool& to);
 
 }  // namespace cleave::sym

@@ -81,4 +81,39 @@ std::optional<Expr> parse_expr(TokenCursor& cursor, Pool& pool,
   return Parser{cursor, pool, lookup}.sum();
 }
 
+std::optional<Expr> parse_dim(TokenCursor& c, Pool& pool) {
+  constexpr int64_t kMost = int64_t{1} << 31;
+  const Token at = c.peek();
+  const auto n = c.expect_identifier("the name of a dimension");
+  if (!n || !c.expect("in")) return std::nullopt;
+  const auto lo = c.expect_integer("a number");
+  if (!lo || !c.expect("..")) return std::nullopt;
+  const auto hi = c.expect_integer("a number");
+  if (!hi) return std::nullopt;
+  std::optional<int64_t> typical;
+  if (c.accept("at")) {
+    typical = c.expect_integer("a number");
+    if (!typical) return std::nullopt;
+  }
+  if (*lo < 0 || *hi > kMost || *lo > *hi || (typical && (*typical < *lo || *typical > *hi))) {
+    c.fail(diagnose_at(at.range, Code::bad_shape, *n,
+                       "its range is not within 0..2147483648, or its typical value not within its range"));
+    return std::nullopt;
+  }
+  if (pool.find_symbol(*n)) {
+    c.fail(diagnose_at(at.range, Code::duplicate_name, *n));
+    return std::nullopt;
+  }
+  const Expr symbol = pool.symbol(*n, {*lo, *hi});
+  if (typical) pool.set_typical(symbol, *typical);
+  return symbol;
+}
+
+std::string print_dim(const Pool& pool, Expr dim) {
+  const Interval r = pool.symbol_range(dim);
+  std::string out = fmt::format("dim {} in {}..{}", pool.symbol_name(dim), r.lo, r.hi);
+  if (const int64_t typical = pool.typical(dim); typical != r.hi) out += fmt::format(" at {}", typical);
+  return out;
+}
+
 }  // namespace cleave::sym

@@ -18,4 +18,10 @@ namespace cleave::sym {
 std::optional<Expr> parse_expr(TokenCursor& cursor, Pool& pool,
                                const std::function<std::optional<Expr>(const std::string&)>& lookup);
 
+//   dim := "dim" NAME "in" INT ".." INT ["at" INT]      a run-time extent: its range and its typical value
+//
+// After the word `dim`. The range is within 0..2^31; the typical value within the range.
+std::optional<Expr> parse_dim(TokenCursor& cursor, Pool& pool);
+std::string print_dim(const Pool& pool, Expr dim);
+
 }  // namespace cleave::sym

@@ -2,6 +2,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "sym/text.hpp"
 #include "tile/expression_text.hpp"
 
 namespace cleave::tile {
@@ -10,7 +11,7 @@ namespace {
 
 struct Parser {
   TokenCursor c;
-  Program p{"", std::make_shared<sym::Pool>(), {}, {}};
+  Program p{"", std::make_shared<sym::Pool>(), {}, {}, {}};
   std::unordered_map<std::string, BufferId> buffers = {};
   std::unordered_map<std::string, Expr> symbols = {};  // in scope
 
@@ -201,7 +202,32 @@ struct Parser {
     return m;
   }
 
-  // statement := ("for" | "parallel") NAME "in" expr ".." expr ["step" INT] "{" statements "}" | nest | matmul
+  // let := "let" NAME "=" BUFFER exprs "in" expr ".." expr "{" statements "}"
+  std::optional<Let> let() {
+    Let l;
+    const Token at = c.peek();
+    const auto n = c.expect_identifier("an index");
+    if (!n || !c.expect("=")) return std::nullopt;
+    const auto b = buffer_ref();
+    if (!b || !exprs(l.at) || !c.expect("in")) return std::nullopt;
+    l.buffer = *b;
+    const auto lo = expr();
+    if (!lo || !c.expect("..")) return std::nullopt;
+    const auto hi = expr();
+    if (!hi) return std::nullopt;
+    const auto symbol = bind_symbol(*n, at);
+    if (!symbol || !c.expect("{")) return std::nullopt;
+    set_range(*symbol, *lo, p.syms->add(p.syms->max(*lo, *hi), 1));
+    l.symbol = *symbol;
+    l.lo = *lo;
+    l.hi = *hi;
+    symbols[*n] = *symbol;
+    if (!statements(l.body) || !c.expect("}")) return std::nullopt;
+    symbols.erase(*n);
+    return l;
+  }
+
+  // statement := let | ("for" | "parallel") NAME "in" expr ".." expr ["step" INT] "{" statements "}" | nest | matmul
   bool statements(std::vector<Statement>& out) {
     if (!c.enter()) return false;
     while (!c.at("}")) {
@@ -241,6 +267,10 @@ struct Parser {
         if (!statements(f.body) || !c.expect("}")) return false;
         symbols.erase(*n);
         out.push_back({std::move(f)});
+      } else if (c.accept("let")) {
+        auto l = let();
+        if (!l) return false;
+        out.push_back({std::move(*l)});
       } else if (c.accept("nest")) {
         auto n = nest();
         if (!n) return false;
@@ -250,7 +280,7 @@ struct Parser {
         if (!m) return false;
         out.push_back({std::move(*m)});
       } else {
-        c.fail_expected("`for`, `parallel`, `nest`, `matmul` or `}`");
+        c.fail_expected("`for`, `parallel`, `let`, `nest`, `matmul` or `}`");
         return false;
       }
     }
@@ -258,12 +288,18 @@ struct Parser {
     return true;
   }
 
-  // program := "tile" NAME "{" { buffer } { "kernel" NAME ["once"] "{" statements "}" } "}"
+  // program := "tile" NAME "{" { dim } { buffer } { "kernel" NAME ["once"] "{" statements "}" } "}"
   bool program() {
     if (!c.expect("tile")) return false;
     const auto n = expect_name(c, "the name of the program");
     if (!n || !c.expect("{")) return false;
     p.name = *n;
+    while (c.accept("dim")) {
+      const auto d = sym::parse_dim(c, *p.syms);
+      if (!d) return false;
+      symbols[p.syms->symbol_name(*d)] = *d;
+      p.dims.push_back(*d);
+    }
     while (!c.at("kernel") && !c.at("}")) {
       std::optional<Place> place;
       for (Place candidate : {Place::input, Place::output, Place::constant, Place::scalar, Place::workspace,

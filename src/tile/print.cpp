@@ -1,5 +1,6 @@
 // Text form of tile programs; the grammar is docs/tile.md.
 #include "base/match.hpp"
+#include "sym/text.hpp"
 #include "tile/expression_text.hpp"
 
 namespace cleave::tile {
@@ -76,11 +77,18 @@ struct Printer {
                                            tile(m.b), show(m.m), show(m.n), show(m.k));
             if (m.init == Matmul::Init::scaled) text += fmt::format(" scale {}{}", name_of(m.scale), list(m.scale_at));
             line(depth, text);
+          },
+          [&](const Let& l) {
+            line(depth, fmt::format("let {} = {}{} in {}..{} {{", show(l.symbol), name_of(l.buffer), list(l.at),
+                                    show(l.lo), show(l.hi)));
+            statements(l.body, depth + 1);
+            line(depth, "}");
           });
   }
 
   std::string run() {
     line(0, fmt::format("tile {} {{", print_name(p.name)));
+    for (const Expr d : p.dims) line(1, sym::print_dim(*p.syms, d));
     for (uint32_t i = 0; i < p.buffers.size(); ++i) buffer(BufferId(i));
     for (const Kernel& k : p.kernels) {
       line(1, fmt::format("kernel {}{} {{", print_name(k.name), k.once ? " once" : ""));

@@ -53,15 +53,14 @@ Expr Program::offset(BufferId id, std::span<const Expr> at) const {
   return sum;
 }
 
-int64_t Program::elements(BufferId id) const {
+Expr Program::size(BufferId id) const {
   const Buffer& b = buffer(id);
-  int64_t n = 1;
+  Expr n = syms->constant(1);
   for (size_t i = 0; i < b.shape.size(); ++i) {
-    const auto e = syms->as_constant(b.shape[i]);
-    CHECK(e, "`{}` has an unbound extent", b.name);
-    int64_t extent = *e;
-    if (b.panel > 0 && i + 1 == b.shape.size()) extent = (extent + b.panel - 1) / b.panel * b.panel;
-    n *= extent;
+    Expr extent = b.shape[i];
+    if (b.panel > 0 && i + 1 == b.shape.size())
+      extent = syms->mul(syms->ceildiv(extent, syms->constant(b.panel)), b.panel);
+    n = syms->mul(n, extent);
   }
   return n;
 }

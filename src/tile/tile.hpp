@@ -2,8 +2,9 @@
 //
 // A Program has buffers (each with a place, a shape and a layout) and kernels that run one after another. A kernel is a
 // nest of statements; its outermost loops may be parallel, and each iteration of those is a task with scratch buffers
-// of its own. There are three statements:
+// of its own. There are four statements:
 //   For     a loop over an index symbol;
+//   Let     an index symbol that is an integer in memory: a length, the begin of a row;
 //   Nest    an elementwise or reducing loop nest over a box: expressions over loads, stored or accumulated;
 //   Matmul  C (+)= A * B on tiles, the register-blocked product.
 // Index expressions are sym::Expr over loop symbols, so every address is known symbolically. docs/tile.md has the text
@@ -133,8 +134,18 @@ struct For {
   std::vector<Statement> body;
 };
 
+// In its body the symbol is buffer[at], moved into lo..hi (lo when that is empty): whatever memory holds, what follows
+// from the symbol is in range.
+struct Let {
+  Expr symbol;
+  BufferId buffer;  // of integers
+  std::vector<Expr> at;
+  Expr lo, hi;
+  std::vector<Statement> body;
+};
+
 struct Statement {
-  std::variant<For, Nest, Matmul> what;
+  std::variant<For, Nest, Matmul, Let> what;
 };
 
 struct Kernel {
@@ -148,12 +159,15 @@ struct Program {
   std::shared_ptr<sym::Pool> syms;
   cleave::Store<Buffer, BufferTag> buffers;
   std::vector<Kernel> kernels;
+  std::vector<Expr> dims = {};  // symbols that each call gives a value in their range: the executable's extents
 
   const Buffer& buffer(BufferId id) const { return buffers[id]; }
   // The element offset of an index tuple in a buffer's layout.
   Expr offset(BufferId id, std::span<const Expr> at) const;
-  // Elements that the buffer occupies, padding included; constant shapes only.
-  int64_t elements(BufferId id) const;
+  // Elements that the buffer occupies, padding included.
+  Expr size(BufferId id) const;
+  // The same when dims have their typical values.
+  int64_t elements(BufferId id) const { return syms->typical(size(id)); }
   std::vector<BufferId> buffers_in(Place place) const;
   // Row-major strides of a dense buffer, or panel strides [.., panel, 1] of the axes before the last two.
   std::vector<Expr> strides(BufferId id) const;

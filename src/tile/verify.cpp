@@ -153,6 +153,29 @@ struct Verifier {
     }
   }
 
+  void let(const Let& l, bool once) {
+    index(l.lo, "a bound");
+    index(l.hi, "a bound");
+    if (known(l.buffer)) {
+      const Buffer& b = p.buffer(l.buffer);
+      if (!is_integer(b.dtype) || b.place == Place::scalar)
+        bad(fmt::format("`{}` holds no integers of a tensor", b.name));
+      read(l.buffer, once);
+      if (l.at.size() != b.shape.size()) {
+        bad(fmt::format("`{}` has {} axes, {} indices", b.name, b.shape.size(), l.at.size()));
+      } else {
+        for (size_t a = 0; a < l.at.size(); ++a) {
+          index(l.at[a], "an index");
+          in_range(b, a, l.at[a], p.syms->constant(1));
+        }
+      }
+    }
+    if (p.syms->kind(l.symbol) != sym::Kind::symbol || !scope.insert(l.symbol).second)
+      return bad("binds an index twice");
+    statements(l.body, false, once);
+    scope.erase(l.symbol);
+  }
+
   void statements(const std::vector<Statement>& body, bool outermost, bool once) {
     for (const Statement& s : body)
       match(
@@ -169,11 +192,16 @@ struct Verifier {
             unreached -= never;
             scope.erase(f.symbol);
           },
-          [&](const Nest& n) { nest(n, once); }, [&](const Matmul& m) { matmul(m, once); });
+          [&](const Nest& n) { nest(n, once); }, [&](const Matmul& m) { matmul(m, once); },
+          [&](const Let& l) { let(l, once); });
   }
 
   Diagnostics run() {
     std::set<std::string> names;
+    where = p.name;
+    for (const Expr d : p.dims)
+      if (p.syms->kind(d) != sym::Kind::symbol || p.syms->symbol_range(d).lo < 0 || !scope.insert(d).second)
+        bad("has a dim that is no symbol of its own from 0 on");
     for (uint32_t i = 0; i < p.buffers.size(); ++i) {
       const Buffer& b = p.buffers[BufferId(i)];
       where = b.name;
@@ -181,8 +209,10 @@ struct Verifier {
       if (b.alias_of.valid() && (b.alias_of.index >= i || p.buffer(b.alias_of).panel > 0 || b.panel > 0 ||
                                  p.buffer(b.alias_of).place != b.place || p.buffer(b.alias_of).dtype != b.dtype))
         bad("is no alias of an earlier dense buffer of its place and dtype");
-      for (Expr e : b.shape)
-        if (p.syms->bounds(e).lo < 0) bad("has a negative extent");
+      for (Expr e : b.shape) {
+        index(e, "its shape");
+        if (p.syms->bounds(e).lo < 0) bad("has an extent that may be negative");
+      }
     }
     for (const Kernel& k : p.kernels) {
       where = k.name;

@@ -75,8 +75,10 @@ Value Builder::at_entry(std::array<int, 3> key, const std::function<Value()>& ma
   std::vector<std::map<std::vector<uint64_t>, Value>> hidden(1);
   std::swap(shared_, hidden);
   const BlockId block = std::exchange(block_, f_.body);
-  const size_t before = f_.blocks[f_.body].insts.size();
+  size_t before = f_.blocks[f_.body].insts.size();
+  const size_t entry_end = entry_end_;
   const Value v = make();
+  before += entry_end_ - entry_end;  // what `make` itself asked for at the start
   auto& insts = f_.blocks[f_.body].insts;
   const size_t made = insts.size() - before;
   std::rotate(insts.begin() + static_cast<std::ptrdiff_t>(entry_end_),

@@ -35,6 +35,8 @@ class Builder {
   Value extent(int index);                    // i64
   Value scalar_argument(int index);           // f64
   Value workspace();                          // ptr
+  // What `make` builds out of these, at the start of the function; made once for each key.
+  Value at_start(int key, const std::function<Value()>& make) { return at_entry({5, key, 0}, make); }
 
   // Constants; a vector type gives the same value in each lane.
   Value i64(int64_t value) { return integer(kI64, value); }

@@ -43,8 +43,9 @@ TEST(Messages, OfGraphTexts) {
 TEST(Messages, OfTheStages) {
   const SourceText source{"m.graph", "graph g {\n  dim S in 1..9\n  input X: f32[S]\n  output Y = exp(X)\n}"};
   const graph::Graph g = graph::parse(source).value();
-  EXPECT_THAT(error_of(schedule::unfused(g, {})),
-              HasSubstr("error[CLV5003]: `g` cannot be scheduled: its shapes are not bound"));
+  const SourceText composite{"m.graph", "graph g {\n  input X: f32[3]\n  output Y = softmax(X, axis=0)\n}"};
+  EXPECT_THAT(error_of(schedule::unfused(graph::parse(composite).value(), {})),
+              HasSubstr("error[CLV5003]: `g` cannot be scheduled: `softmax` is not expanded"));
   EXPECT_THAT(error_of(algebra::certificate(g, 99)), HasSubstr("error[CLV4103]"));
   const graph::Graph bound = graph::bind(g, {{"S", 4}}).value();
   const oracle::Tensor x = oracle::tensor(DType::f32, {4}, {1, 2, 3, 4});

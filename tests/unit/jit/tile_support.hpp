@@ -18,6 +18,7 @@ struct Compared {
   double specials = 0;   // share of inputs that are NaN, infinite or signed zeros
   int64_t integers = 8;  // integer inputs lie in [-integers, integers]
   std::vector<double> scalars;
+  std::vector<int64_t> extents = {};  // of the program's dims
 };
 
 inline std::vector<Isa> isas() {
@@ -41,11 +42,11 @@ struct Memory {
     return true;
   }
 };
-inline Memory random_memory(const lower::Argument& a, const Compared& how, Rng& rng) {
+inline Memory random_memory(const lower::Argument& a, const lower::Lowered& l, const Compared& how, Rng& rng) {
   Memory m;
   m.dtype = a.dtype;
   m.count = 1;
-  for (const int64_t e : a.shape) m.count *= e;
+  for (const int64_t e : l.shape(a, how.extents)) m.count *= e;
   m.bytes.assign(static_cast<size_t>(m.count * byte_size(a.dtype)) + 2 * kGuard, std::byte{0xa5});
   for (int64_t i = 0; i < m.count; ++i) {
     void* p = m.data() + i * byte_size(a.dtype);
@@ -82,28 +83,33 @@ inline void compare(const std::string& text, const Compared& how, uint64_t seed,
   const lower::Lowered& l = built->lowered();
   Rng rng(seed);
   std::vector<Memory> inputs, constants, outputs, expected;
-  for (const auto& a : l.inputs) inputs.push_back(random_memory(a, how, rng));
-  for (const auto& a : l.constants) constants.push_back(random_memory(a, how, rng));
-  for (const auto& a : l.outputs) outputs.push_back(random_memory(a, how, rng));
+  for (const auto& a : l.inputs) inputs.push_back(random_memory(a, l, how, rng));
+  for (const auto& a : l.constants) constants.push_back(random_memory(a, l, how, rng));
+  for (const auto& a : l.outputs) outputs.push_back(random_memory(a, l, how, rng));
   expected = outputs;
   oracle::TileArguments arguments;
   for (Memory& m : inputs) arguments.inputs.emplace_back(m.data(), m.size());
   for (Memory& m : constants) arguments.constants.emplace_back(m.data(), m.size());
   for (Memory& m : expected) arguments.outputs.emplace_back(m.data(), m.size());
   arguments.scalars = how.scalars;
+  arguments.extents = how.extents;
   oracle::run(*program, arguments);
 
-  auto views = [](std::vector<Memory>& memory, const std::vector<lower::Argument>& list) {
+  auto views = [&](std::vector<Memory>& memory, const std::vector<lower::Argument>& list) {
     std::vector<jit::TensorView> out;
-    for (size_t i = 0; i < memory.size(); ++i) out.push_back({memory[i].data(), list[i].dtype, list[i].shape, {}});
+    for (size_t i = 0; i < memory.size(); ++i)
+      out.push_back({memory[i].data(), list[i].dtype, l.shape(list[i], how.extents), {}});
     return out;
   };
   auto bound = built->bind_constants(views(constants, l.constants));
   ASSERT_TRUE(bound.ok()) << render(bound.errors(), nullptr);
-  runtime::Buffer workspace(l.workspace_bytes);
-  if (l.workspace_bytes > 0) std::memset(workspace.data(), 0xff, static_cast<size_t>(l.workspace_bytes));
+  const auto workspace_bytes = built->workspace_bytes(how.extents);
+  ASSERT_TRUE(workspace_bytes.ok()) << render(workspace_bytes.errors(), nullptr);
+  runtime::Buffer workspace(*workspace_bytes);
+  if (*workspace_bytes > 0) std::memset(workspace.data(), 0xff, static_cast<size_t>(*workspace_bytes));
   jit::RunOptions run;
   run.workspace = workspace.data();
+  run.extents = how.extents;
   run.machine.flush_denormals = false;
   const std::vector<Memory> before = outputs;
   const Diagnostics bad = built->run(views(inputs, l.inputs), how.scalars, views(outputs, l.outputs), *bound, run);

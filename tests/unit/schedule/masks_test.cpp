@@ -15,8 +15,9 @@ struct Executed {
   const tile::Program& p;
   int64_t depth;
   std::unordered_map<sym::Expr, int64_t> at = {};
-  int64_t scores = 0;    // elements of products
-  int64_t compared = 0;  // points of nests that compare index values
+  int64_t scores = 0;                                         // elements of products
+  int64_t compared = 0;                                       // points of nests that compare index values
+  std::map<std::string, std::vector<int64_t>> integers = {};  // of inputs that statements read
 
   int64_t value(sym::Expr e) const { return p.syms->evaluate(e, at); }
   void statements(const std::vector<tile::Statement>& body) {
@@ -39,6 +40,11 @@ struct Executed {
           },
           [&](const tile::Matmul& m) {
             if (value(m.k) == depth) scores += std::max<int64_t>(0, value(m.m)) * std::max<int64_t>(0, value(m.n));
+          },
+          [&](const tile::Let& l) {
+            const int64_t held = integers.at(p.buffer(l.buffer).name).at(static_cast<size_t>(value(l.at[0])));
+            at[l.symbol] = std::max(value(l.lo), std::min(value(l.hi), held));
+            statements(l.body);
           });
   }
 };
@@ -197,6 +203,34 @@ TEST(Masks, AnUnmaskedPartEvaluatesNoComparison) {
   ASSERT_NE(second, std::string::npos) << text;
   EXPECT_EQ(text.find("index(", first) < second, false) << text;
   EXPECT_NE(text.find("index(", second), std::string::npos) << text;
+}
+
+// Requests of different lengths in one padded batch: keys beyond a request's length are not visited, whatever the
+// longest.
+TEST(Masks, LengthsInMemoryBoundLoops) {
+  const graph::Graph g = parsed(R"(
+graph lengths {
+  dim L in 0..4096
+  input Q: f32[3, 16, 8]
+  input K: f32[3, L, 8]
+  input V: f32[3, L, 16]
+  input len: i32[3]
+  j = iota(shape=[1, 1, L], axis=2, dtype=i64)
+  S = contract("b s d, b l d -> b s l", Q, K)
+  T = where(lt(j, reshape(cast(len, dtype=i64), shape=[3, 1, 1])), S, -inf)
+  m, u, v = scaled_reduce("b s l -> b s | -> b s | b l e -> b s e", T, V)
+  output O = quot0(v, unsqueeze(u, axes=[2]))
+})");
+  g.syms().set_typical(g.dims()[0], 2048);
+  auto all = candidates(g, test_options());
+  ASSERT_TRUE(all.ok()) << render(all.errors(), nullptr);
+  const Candidate& c = all->front();
+  Executed e{c.program, 8};
+  e.integers["len"] = {5, 1000, 0};
+  e.at[c.program.dims[0]] = 4096;
+  for (const tile::Kernel& k : c.program.kernels) e.statements(k.body);
+  EXPECT_GE(e.scores, 16 * 1005);
+  EXPECT_LE(e.scores, 16 * (1005 + 2 * 64)) << tile::print(c.program);
 }
 
 }  // namespace

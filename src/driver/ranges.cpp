@@ -1,0 +1,148 @@
+// Dimensions with a range: is the chosen program never slower than the unfused schedule, at both ends as well?
+#include <cmath>
+
+#include "driver/compile.hpp"
+#include "driver/pipeline.hpp"
+#include "runtime/timing.hpp"
+
+namespace cleave::driver {
+
+bool Dispatch::unfused(const DimValues& values) const {
+  const auto all = [&](const std::optional<DimValues>& limit, bool below) {
+    if (!limit) return false;
+    for (const auto& [name, value] : values) {
+      const auto it = limit->find(name);
+      if (it != limit->end() && (below ? value > it->second : value < it->second)) return false;
+    }
+    return true;
+  };
+  // The algebra's graphs are equal on what has elements; a mean of nothing, for one, is as the graph was given.
+  for (const auto& [name, value] : values)
+    if (value == 0) return true;
+  return all(up_to, true) || all(from, false);
+}
+
+namespace {
+
+class Ranges {
+ public:
+  Ranges(Compilation& c, CompiledProgram& chosen, CompiledProgram& unfused)
+      : c_(c), chosen_(chosen), unfused_(unfused) {
+    if (c.options.threads > 1)
+      executor_ = std::make_unique<ThreadPool>(c.options.threads);
+    else
+      executor_ = std::make_unique<SerialExecutor>();
+  }
+
+  // Both programs at these values: verified, then timed in pairs.
+  Result<RangeEnd> measured(const DimValues& values) {
+    RangeEnd out;
+    out.values = values;
+    TRY_ASSIGN(const graph::Graph at, graph::bind(*c_.bound, values));
+    auto data = tune::random_data(at, c_.options.seed);
+    if (!data && data.errors()[0].code == Code::data_too_large) {
+      out.why = data.errors()[0].message();
+      return out;
+    }
+    if (!data) return data.errors();
+    const tune::Problem problem{graph::expand(at), std::move(data->inputs), std::move(data->scalars),
+                                std::move(data->constants)};
+    tune::ReferenceOptions ro;
+    ro.seed = c_.options.seed;
+    ro.max_steps = 4e8;
+    TRY_ASSIGN(const tune::Reference reference, tune::make_reference(problem, ro));
+    tune::Results results(problem.graph);
+    tune::Call call;
+    for (const tune::Array& a : problem.inputs) call.inputs.push_back(a.data.data());
+    call.scalars = problem.scalars;
+    call.outputs = results.addresses();
+    std::optional<tune::Verdict> first;
+    for (auto [program, name] : {std::pair{&unfused_, "unfused"}, std::pair{&chosen_, "chosen"}}) {
+      if (Diagnostics bad = program->set_extents(values); !bad.empty()) {
+        if (bad[0].code != Code::data_too_large) return bad;
+        out.why = bad[0].message();
+        return out;
+      }
+      results.poison();
+      if (Diagnostics bad = program->run(call, *executor_); !bad.empty()) return bad;
+      tune::Verdict v = tune::judge(reference, results, first ? &*first : nullptr, c_.options.tolerance);
+      if (v.ok && !results.guards_intact()) {
+        v.ok = false;
+        v.text = "it wrote outside its outputs";
+      }
+      if (!v.ok) return diagnose(Code::wrong_result, name, v.text);
+      first = std::move(v);
+    }
+    if (c_.options.deterministic) {
+      out.why = "--deterministic";
+      return out;
+    }
+    runtime::CompareOptions o;
+    o.pairs = 9;
+    o.wall = c_.options.threads > 1;
+    const runtime::Comparison r = runtime::compare([&] { (void)chosen_.run(call, *executor_); },
+                                                   [&] { (void)unfused_.run(call, *executor_); }, o);
+    out.seconds = r.seconds_a;
+    out.unfused_seconds = r.seconds_b;
+    out.speedup = r.ratio;
+    out.interval = r.interval;
+    return out;
+  }
+
+  // Where between the end, at which the unfused schedule is faster, and the representative values it stops being so: in
+  // a few steps, halving the ratio of the values.
+  Result<DimValues> crossing(DimValues slow) {
+    DimValues fast = c_.typical;
+    for (int step = 0; step < 4; ++step) {
+      DimValues middle;
+      bool between = false;
+      for (const auto& [name, value] : fast) {
+        const double a = static_cast<double>(slow.at(name)), b = static_cast<double>(value);
+        middle[name] = std::llround(std::sqrt(std::max(a, 1.0) * std::max(b, 1.0)));
+        between = between || (middle[name] != value && middle[name] != slow.at(name));
+      }
+      if (!between || c_.options.interrupted()) break;
+      TRY_ASSIGN(const RangeEnd m, measured(middle));
+      (m.why.empty() && m.speedup < 1 ? slow : fast) = middle;
+    }
+    return slow;
+  }
+
+ private:
+  Compilation& c_;
+  CompiledProgram &chosen_, &unfused_;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace
+
+Diagnostics measure_ranges(Compilation& c) {
+  if (c.typical.empty() || c.outcome->chosen < 0) return {};
+  auto* chosen = dynamic_cast<CompiledProgram*>(c.outcome->runnable.get());
+  if (!chosen) return {};
+  auto unfused = compile(c.unfused->program, c.problem->constants, c.machine);
+  if (!unfused) return unfused.errors();
+  Ranges ranges(c, *chosen, **unfused);
+  for (const bool low : {true, false}) {
+    DimValues end;
+    for (const DimBinding& d : c.dims)
+      // No elements at all are left to the unfused schedule anyway.
+      if (d.option.is_range()) end[d.name] = low ? std::max<int64_t>(d.option.lo, 1) : d.option.hi;
+    if (end == c.typical) continue;
+    auto at = ranges.measured(end);
+    if (!at) return at.errors();
+    c.ends.push_back(*at);
+    if (at->why.empty() && at->speedup < 1) {
+      auto limit = ranges.crossing(end);
+      if (!limit) return limit.errors();
+      (low ? c.dispatch.up_to : c.dispatch.from) = *limit;
+      std::string text;
+      for (const auto& [name, value] : *limit) text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
+      c.notes.push_back(
+          fmt::format("calls {} {} run the unfused schedule, which is faster there", low ? "up to" : "from", text));
+    }
+  }
+  return chosen->set_extents(c.typical);
+}
+
+}  // namespace cleave::driver

@@ -1,0 +1,53 @@
+"""Dimensions with a range: one artefact serves every value, and says what it does not serve."""
+
+import json
+
+from cleave_cli import CliTest, main
+
+GRAPH = """graph rows {
+  dim N in 0..4096
+  dim M in 1..8
+  input X: f32[M, N]
+  output P = softmax(mul(X, 2.0), axis=1)
+  output S = mean(X, axes=[1])
+}
+"""
+
+
+class Dims(CliTest):
+    def made(self):
+        path = self.file("rows.graph", GRAPH)
+        out = str(self.folder / "rows")
+        result = self.json("optimize", path, "--dim", "N=0..900@300", "--dim", "M=3", "--budget", "20s", "--threads", "1",
+                           "-o", out)
+        return out, result
+
+    def test_one_artefact_serves_the_range(self):
+        out, result = self.made()
+        self.assertEqual(result["dims"]["N"], {"low": 0, "high": 900, "representative": 300})
+        manifest = json.loads((self.folder / "rows" / "manifest.json").read_text())
+        self.assertTrue(manifest["dims"]["N"]["open"])
+        self.assertEqual(manifest["arguments"]["inputs"][0]["shape"], [3, "N"])
+        for n in (1, 2, 17, 300, 899, 900):
+            run = self.json("run", out, "--dim", f"N={n}", "--check", "--threads", "1")
+            self.assertEqual(run["outputs"][0]["shape"], [3, n])
+        # A mean of nothing is not a number, whatever graph was chosen.
+        empty = self.json("run", out, "--dim", "N=0", "--check", "--threads", "1")
+        self.assertEqual(empty["outputs"][1]["not_finite"], 3)
+        # Without a value: what it was tuned for.
+        self.assertEqual(self.json("run", out, "--threads", "1")["outputs"][0]["shape"], [3, 300])
+
+    def test_what_is_not_served_is_refused(self):
+        out, _ = self.made()
+        self.fails(2, "error[CLV2014]: the dimension `N` is 901, outside its range 0..900", "run", out, "--dim", "N=901")
+        self.fails(3, "error[CLV2002]: `K` is not defined here", "run", out, "--dim", "K=1")
+        path = self.file("rows.graph", GRAPH)
+        self.fails(2, "error[CLV2014]: the dimension `N` is 5000, outside its range 0..4096", "optimize", path,
+                   "--dim", "N=1..5000@10", "--dim", "M=3")
+        self.fails(3, "error[CLV2002]: `Q` is not defined here", "optimize", path, "--dim", "Q=1..5", "--dim", "M=3",
+                   "--dim", "N=4")
+        self.fails(2, "error[CLV2013]: the dimension `M` has no value", "optimize", path, "--dim", "N=1..5")
+
+
+if __name__ == "__main__":
+    main()
