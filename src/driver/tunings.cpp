@@ -25,7 +25,8 @@ std::string key_of(const Compilation& c) {
       *c.bound,
       [&](const std::string& path, const std::vector<std::byte>& b) { text += path + " " + sha256_hex(b) + "\n"; });
   text += graph::print(named);
-  for (const DimBinding& d : c.dims) text += fmt::format("dim {} {}..{}\n", d.name, d.option.lo, d.option.hi);
+  for (const DimBinding& d : c.dims)
+    text += fmt::format("dim {} {}..{}@{}\n", d.name, d.option.lo, d.option.hi, d.option.representative);
   text += fmt::format("target {} {}\ntop {} split {}\n", c.options.target, name(c.machine.isa), c.options.top,
                       c.options.split);
   for (const std::string& pass : c.options.disabled) text += "without " + pass + "\n";
