@@ -22,9 +22,9 @@ struct COptions {
 // Refused: loops nested deeper than 64, or branches deeper than compilers take.
 Result<std::string> emit_c(const Program& program, const COptions& options = {});
 
-// CUDA C++: one kernel a top-level nest, one thread a point of its bound loops, and `extern "C" void leir_run(v, error)`
-// that launches them in order on device buffers. Without nvcc the same text is C++ that runs each thread in turn. Refused
-// where barriers or sums across threads would be needed.
+// CUDA C++: one kernel a top-level nest, one thread a point of its bound loops, and `extern "C" void leir_run(v,
+// error)` that launches them in order on device buffers. Without nvcc the same text is C++ that runs each thread in
+// turn. Refused where barriers or sums across threads would be needed.
 Result<std::string> emit_cuda(const Program& program);
 
 // The flags that the text is to be compiled with.

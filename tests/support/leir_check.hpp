@@ -88,7 +88,8 @@ inline std::vector<std::string> leir_samples() {
   for (const leir::FunctionInfo& f : leir::all_functions()) {
     const std::string name = f.name;
     if (f.arity == 1)
-      calls += (calls.empty() ? "" : "+") + name + "(A^{T,g}_{a,c})*(c==" + std::to_string(calls.size() % 7) + ")";
+      calls += fmt::format("{}if_then_else(c=={},{}(A^{{T,g}}_{{a,c}}),0)", calls.empty() ? "" : "+", calls.size() % 7,
+                           name);
   }
   const std::string h = "in A T[5,7];in E T[7];in I i64[5] range 0..6;in M bool[5];in J i16[5];";
   for (std::string text : {

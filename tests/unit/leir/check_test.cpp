@@ -168,7 +168,7 @@ TEST(Check, RefusesLoopsThatCarryDependences) {
   REFUSES(
       "in A f32[4,4];out C "
       "f32[4,4];V^{4}_{c=0}L^{4}_{a=0}[C_{a,c}=if_then_else(a-1<0,0,if_then_else(c+1>3,0,C_{a-1,c+1}))+A_{a,c};];",
-      leir_dependence);
+      leir_read_before_write);
   REFUSES(
       "in A f32[4];out C f32[4];out E "
       "f32[4];L^{4}_{a=0}[D_{a}=A_{a};];B^{4}_{tx=0}[E_{tx}=if_then_else(tx-1<0,0,D_{tx-1});D_{tx}=A_{tx}*3;C_{tx}=1;]"
