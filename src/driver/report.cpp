@@ -82,7 +82,8 @@ const char* status(const Compilation& c) {
   switch (c.outcome->stop) {
     case tune::Stop::exhausted:
     case tune::Stop::no_gain:
-    case tune::Stop::deterministic: return "complete";
+    case tune::Stop::deterministic:
+    case tune::Stop::remembered: return "complete";
     case tune::Stop::budget: return "budget";
     case tune::Stop::interrupted: return "interrupted";
   }
