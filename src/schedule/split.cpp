@@ -217,6 +217,14 @@ class Splitter {
     return unit;
   }
 
+  // Does every load read nothing past the end of the last part? Loads of carriers hold what was made of nothing there.
+  bool all_guarded(const Compute& c) const {
+    return std::all_of(c.nodes.begin(), c.nodes.end(), [](const tile::Node& n) {
+      const auto* l = std::get_if<tile::Load>(&n.what);
+      return !l || l->guard.valid();
+    });
+  }
+
   Unit of_parts(size_t u) {
     Unit unit = plan_.units[u];
     Compute c = over_parts(u);
@@ -233,8 +241,8 @@ class Splitter {
       constexpr double kInf = std::numeric_limits<double>::infinity();
       if (c.how == Compute::How::scaled || c.fn == Fn::max) masked(c.results[0], -kInf);
       if (c.how == Compute::How::reduce && c.fn == Fn::min) masked(c.results[0], kInf);
-      // Guarded loads make the terms of a product 0 themselves.
-      if (c.how == Compute::How::reduce && c.fn == Fn::add && !product_of(c, c.results[0].node))
+      // Guarded loads make the terms of a product 0 themselves, when both factors are guarded.
+      if (c.how == Compute::How::reduce && c.fn == Fn::add && !(product_of(c, c.results[0].node) && all_guarded(c)))
         masked(c.results[0], 0);
     }
     const std::vector<Expr> rows = c.results[0].axes;
@@ -356,7 +364,8 @@ std::optional<Plan> split(const Plan& plan, const Group& group, Expr index, int6
   CHECK(length >= 1, "parts of {}", length);
   auto which = involved(plan, group, index);
   if (!which) return std::nullopt;
-  return Splitter(plan, group, index, length, std::move(*which)).run();
+  const int64_t whole = std::max<int64_t>(1, extent_of(plan, index));
+  return Splitter(plan, group, index, std::min(length, whole), std::move(*which)).run();
 }
 
 }  // namespace cleave::schedule

@@ -38,7 +38,9 @@ class Db(CliTest):
         self.assertEqual(self.records()[0]["uses"], 1)
         # Another extent, another number of threads, other options and no database are other problems.
         for more in (["--dim", "S=25"], ["--threads", "2"], ["--topk", "3"], ["--no-cache"], ["--deterministic"]):
-            other = self.json("optimize", self.tiny, "--dim", "S=24", "--threads", "1", "--budget", "30s", *more)
+            dim = [] if "--dim" in more else ["--dim", "S=24"]
+            threads = [] if "--threads" in more else ["--threads", "1"]
+            other = self.json("optimize", self.tiny, *dim, *threads, "--budget", "30s", *more)
             self.assertNotEqual(other["stop"], "remembered", more)
 
     def test_a_record_of_another_environment_is_measured_again(self):

@@ -28,6 +28,12 @@ def read_npy(path):
     return struct.unpack(f"<{len(body) // 4}f", body)
 
 
+def renumbered(text):
+    """Names with numbers at their end, numbered in the order of appearance."""
+    seen = {}
+    return re.sub(r"\b[A-Za-z]\w*?(_\d+)+\b", lambda m: f"name{seen.setdefault(m.group(0), len(seen))}", text)
+
+
 class Pipeline(CliTest):
     def setUp(self):
         super().setUp()
@@ -110,7 +116,8 @@ class Pipeline(CliTest):
             path = self.file(f"{stage}.{suffix}", texts[stage])
             self.assertEqual(self.ok("show", path), texts[stage], stage)
             self.assertEqual(self.ok("show", "-", stdin=texts[stage]), texts[stage], stage)
-        self.assertEqual(self.ok("show", "itgraph.itg", "--stage", "tile"), texts["tile"])
+        # The counters of loops are numbered by what the compiler has named before.
+        self.assertEqual(renumbered(self.ok("show", "itgraph.itg", "--stage", "tile")), renumbered(texts["tile"]))
         for stage in ["llvm", "asm"]:
             self.assertEqual(self.ok("show", "vec.vec", "--stage", stage), texts[stage], stage)
         # Symbols get new ids when a tile program is read, so sums in addresses may come in another order.

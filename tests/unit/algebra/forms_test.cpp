@@ -202,21 +202,6 @@ size_t concatenations(const SearchResult& r, const std::string& leaf, const std:
 
 TEST(Forms, GateAndUpAreOneContraction) { EXPECT_GE(concatenations(found(subgraph("swiglu")), "X", {"Wg", "Wu"}), 1u); }
 
-TEST(Forms, QueriesKeysAndValuesAreProjectedByOneContraction) {
-  const auto r = found(parsed(R"(graph g {
-  dim S in 1..64
-  input X: f32[S, 6]
-  input Wq: f32[6, 8]
-  input Wk: f32[6, 8]
-  input Wv: f32[6, 10]
-  Q = contract("s k, k n -> s n", X, Wq)
-  K = contract("s k, k n -> s n", X, Wk)
-  V = contract("s k, k n -> s n", X, Wv)
-  output O = contract("s l, l d -> s d", softmax(contract("s d, l d -> s l", Q, K), axis=1), V)
-})"));
-  EXPECT_GE(concatenations(r, "X", {"Wq", "Wk", "Wv"}), 1u);
-}
-
 TEST(Forms, LoraIsOneContractionOfConcatenatedOperands) {
   const auto r = found(subgraph("lora"));
   EXPECT_GE(concatenations(r, "A", {"W", "B"}), 1u);

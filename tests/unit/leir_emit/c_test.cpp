@@ -61,7 +61,11 @@ TEST(EmitCuda, RunsEqualOneThreadAfterTheOther) {
   for (size_t i = 0; i < samples.size(); i += 3) {
     const Program p = cleave::testing::leir_program(samples[i]);
     const auto text = emit_cuda(p);
-    ASSERT_TRUE(text.ok()) << samples[i] << render(text.errors(), nullptr);
+    if (!text.ok()) {  // sums across threads need barriers, which are refused by name
+      ASSERT_NE(render(text.errors(), nullptr).find("across threads"), std::string::npos)
+          << samples[i] << render(text.errors(), nullptr);
+      continue;
+    }
     std::ofstream(folder / "p.cpp") << *text;
     const std::string library = (folder / fmt::format("p{}.so", i)).string();
     const std::string command =
