@@ -1,6 +1,5 @@
 // The extension module cleave._native: the library's handles for Python. Tensors come in by DLPack (numpy, torch and
 // everything else with __dlpack__) without a copy; the interpreter lock is released while programs run or are made.
-#include <cleave/cleave.hpp>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/function.h>
@@ -10,6 +9,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
+#include <cleave/cleave.hpp>
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -57,9 +57,7 @@ cleave::ElementType type_named(const std::string& name) {
 }
 
 using PyExtent = std::variant<int64_t, std::string>;
-PyExtent to_python(const cleave::Extent& e) {
-  return e.is_number() ? PyExtent(e.number()) : PyExtent(e.text());
-}
+PyExtent to_python(const cleave::Extent& e) { return e.is_number() ? PyExtent(e.number()) : PyExtent(e.text()); }
 std::vector<PyExtent> to_python(const std::vector<cleave::Extent>& shape) {
   std::vector<PyExtent> out;
   for (const cleave::Extent& e : shape) out.push_back(to_python(e));
@@ -77,7 +75,8 @@ std::vector<cleave::Extent> to_extents(const std::vector<PyExtent>& shape) {
 
 nb::list to_python(const std::vector<cleave::Argument>& arguments) {
   nb::list out;
-  for (const cleave::Argument& a : arguments) out.append(nb::make_tuple(a.name, cleave::name(a.type), to_python(a.shape)));
+  for (const cleave::Argument& a : arguments)
+    out.append(nb::make_tuple(a.name, cleave::name(a.type), to_python(a.shape)));
   return out;
 }
 
@@ -93,7 +92,8 @@ cleave::Attribute to_attribute(const std::string& key, nb::handle value) {
   }
   if (nb::isinstance<nb::list>(value) || nb::isinstance<nb::tuple>(value)) {
     std::vector<PyExtent> extents;
-    if (!nb::try_cast(value, extents)) throw nb::type_error(("`" + key + "`: a list of whole numbers or extents is needed").c_str());
+    if (!nb::try_cast(value, extents))
+      throw nb::type_error(("`" + key + "`: a list of whole numbers or extents is needed").c_str());
     std::vector<int64_t> numbers;
     for (const PyExtent& e : extents) {
       if (!std::holds_alternative<int64_t>(e)) return to_extents(extents);
@@ -128,14 +128,16 @@ NB_MODULE(_native, m) {
       std::rethrow_exception(p);
     } catch (const cleave::Error& e) {
       const nb::object exception =
-          nb::module_::import_("cleave._errors").attr("make")(static_cast<int>(e.kind()), e.code(), e.node(), e.hint(), e.what());
+          nb::module_::import_("cleave._errors")
+              .attr("make")(static_cast<int>(e.kind()), e.code(), e.node(), e.hint(), e.what());
       PyErr_SetObject(reinterpret_cast<PyObject*>(exception.ptr()->ob_type), exception.ptr());
     }
   });
 
   nb::class_<cleave::Graph>(m, "Graph")
-      .def_static("load", [](const std::string& path) { return cleave::Graph::load(path); }, "path"_a,
-                  nb::call_guard<nb::gil_scoped_release>())
+      .def_static(
+          "load", [](const std::string& path) { return cleave::Graph::load(path); }, "path"_a,
+          nb::call_guard<nb::gil_scoped_release>())
       .def_static("parse", &cleave::Graph::parse, "text"_a, "name"_a = "graph", "folder"_a = "")
       .def_prop_ro("name", &cleave::Graph::name)
       .def("text", &cleave::Graph::text)
@@ -151,71 +153,87 @@ NB_MODULE(_native, m) {
   nb::class_<cleave::GraphBuilder>(m, "GraphBuilder")
       .def(nb::init<const std::string&>(), "name"_a = "graph")
       .def("dim", &cleave::GraphBuilder::dim, "name"_a, "low"_a = 0, "high"_a = int64_t{1} << 31)
-      .def("input",
-           [](cleave::GraphBuilder& b, const std::string& name, const std::string& type, const std::vector<PyExtent>& shape) {
-             return b.input(name, type_named(type), to_extents(shape)).id;
-           },
-           "name"_a, "dtype"_a, "shape"_a)
-      .def("constant",
-           [](cleave::GraphBuilder& b, const std::string& name, const ConstArray& content) {
-             return b.constant(name, view_of(content)).id;
-           },
-           "name"_a, "content"_a)
-      .def("scalar", [](cleave::GraphBuilder& b, const std::string& name,
-                        const std::string& type) { return b.scalar(name, type_named(type)).id; },
-           "name"_a, "dtype"_a)
-      .def("literal", [](cleave::GraphBuilder& b, double value,
-                         const std::string& type) { return b.literal(value, type_named(type)).id; },
-           "value"_a, "dtype"_a)
-      .def("add",
-           [](cleave::GraphBuilder& b, const std::string& op, const std::vector<uint32_t>& operands, const nb::dict& attributes) {
-             std::vector<cleave::Value> values;
-             for (uint32_t v : operands) values.push_back({v});
-             cleave::AttributeMap map;
-             for (const auto& [key, value] : attributes) {
-               const auto name = nb::cast<std::string>(key);
-               map.emplace(name, to_attribute(name, value));
-             }
-             std::vector<uint32_t> out;
-             for (const cleave::Value& v : b.add_all(op, values, map)) out.push_back(v.id);
-             return out;
-           },
-           "op"_a, "operands"_a, "attributes"_a)
-      .def("dtype", [](const cleave::GraphBuilder& b, uint32_t v) { return cleave::name(b.type({v})); }, "value"_a)
-      .def("shape", [](const cleave::GraphBuilder& b, uint32_t v) { return to_python(b.shape({v})); }, "value"_a)
-      .def("output", [](cleave::GraphBuilder& b, const std::string& name, uint32_t v) { b.output(name, {v}); }, "name"_a,
-           "value"_a)
+      .def(
+          "input",
+          [](cleave::GraphBuilder& b, const std::string& name, const std::string& type,
+             const std::vector<PyExtent>& shape) { return b.input(name, type_named(type), to_extents(shape)).id; },
+          "name"_a, "dtype"_a, "shape"_a)
+      .def(
+          "constant",
+          [](cleave::GraphBuilder& b, const std::string& name, const ConstArray& content) {
+            return b.constant(name, view_of(content)).id;
+          },
+          "name"_a, "content"_a)
+      .def(
+          "scalar",
+          [](cleave::GraphBuilder& b, const std::string& name, const std::string& type) {
+            return b.scalar(name, type_named(type)).id;
+          },
+          "name"_a, "dtype"_a)
+      .def(
+          "literal",
+          [](cleave::GraphBuilder& b, double value, const std::string& type) {
+            return b.literal(value, type_named(type)).id;
+          },
+          "value"_a, "dtype"_a)
+      .def(
+          "add",
+          [](cleave::GraphBuilder& b, const std::string& op, const std::vector<uint32_t>& operands,
+             const nb::dict& attributes) {
+            std::vector<cleave::Value> values;
+            for (uint32_t v : operands) values.push_back({v});
+            cleave::AttributeMap map;
+            for (const auto& [key, value] : attributes) {
+              const auto name = nb::cast<std::string>(key);
+              map.emplace(name, to_attribute(name, value));
+            }
+            std::vector<uint32_t> out;
+            for (const cleave::Value& v : b.add_all(op, values, map)) out.push_back(v.id);
+            return out;
+          },
+          "op"_a, "operands"_a, "attributes"_a)
+      .def(
+          "dtype", [](const cleave::GraphBuilder& b, uint32_t v) { return cleave::name(b.type({v})); }, "value"_a)
+      .def(
+          "shape", [](const cleave::GraphBuilder& b, uint32_t v) { return to_python(b.shape({v})); }, "value"_a)
+      .def(
+          "output", [](cleave::GraphBuilder& b, const std::string& name, uint32_t v) { b.output(name, {v}); }, "name"_a,
+          "value"_a)
       .def("build", &cleave::GraphBuilder::build);
 
-  nb::class_<cleave::Threads>(m, "Threads").def(nb::init<int>(), "count"_a = 0).def_prop_ro("count", &cleave::Threads::count);
+  nb::class_<cleave::Threads>(m, "Threads")
+      .def(nb::init<int>(), "count"_a = 0)
+      .def_prop_ro("count", &cleave::Threads::count);
 
   nb::class_<cleave::Program>(m, "Program")
       .def_static("load", &cleave::Program::load, "folder"_a, nb::call_guard<nb::gil_scoped_release>())
-      .def_static("compile",
-                  [](const cleave::Graph& graph, const std::map<std::string, int64_t>& dims, int threads, bool search) {
-                    cleave::CompileOptions o;
-                    o.dims = dims;
-                    o.threads = threads;
-                    o.search = search;
-                    const nb::gil_scoped_release unlocked;
-                    return cleave::Program::compile(graph, o);
-                  },
-                  "graph"_a, "dims"_a = std::map<std::string, int64_t>(), "threads"_a = 1, "search"_a = true)
+      .def_static(
+          "compile",
+          [](const cleave::Graph& graph, const std::map<std::string, int64_t>& dims, int threads, bool search) {
+            cleave::CompileOptions o;
+            o.dims = dims;
+            o.threads = threads;
+            o.search = search;
+            const nb::gil_scoped_release unlocked;
+            return cleave::Program::compile(graph, o);
+          },
+          "graph"_a, "dims"_a = std::map<std::string, int64_t>(), "threads"_a = 1, "search"_a = true)
       .def("inputs", [](const cleave::Program& p) { return to_python(p.inputs()); })
       .def("scalars", [](const cleave::Program& p) { return to_python(p.scalars()); })
       .def("outputs", [](const cleave::Program& p) { return to_python(p.outputs()); })
       .def("output_shapes", &cleave::Program::output_shapes, "input_shapes"_a)
       .def("compilations", &cleave::Program::compilations)
-      .def("run",
-           [](const cleave::Program& p, const std::vector<ConstArray>& inputs, const std::vector<Array>& outputs,
-              const std::vector<double>& scalars, const cleave::Threads* threads) {
-             const std::vector<cleave::View> in = views_of(inputs);
-             std::vector<cleave::View> out;
-             for (const Array& a : outputs) out.push_back(view_of(a));
-             const nb::gil_scoped_release unlocked;
-             p.run(in, out, scalars, threads);
-           },
-           "inputs"_a, "outputs"_a, "scalars"_a = std::vector<double>(), "threads"_a = nb::none());
+      .def(
+          "run",
+          [](const cleave::Program& p, const std::vector<ConstArray>& inputs, const std::vector<Array>& outputs,
+             const std::vector<double>& scalars, const cleave::Threads* threads) {
+            const std::vector<cleave::View> in = views_of(inputs);
+            std::vector<cleave::View> out;
+            for (const Array& a : outputs) out.push_back(view_of(a));
+            const nb::gil_scoped_release unlocked;
+            p.run(in, out, scalars, threads);
+          },
+          "inputs"_a, "outputs"_a, "scalars"_a = std::vector<double>(), "threads"_a = nb::none());
 
   nb::class_<cleave::Optimized>(m, "Optimized")
       .def("program", &cleave::Optimized::program)

@@ -159,7 +159,8 @@ bool Placer::emit_product(const Compute& c, const Orientation& o, Operand result
   // product.
   constexpr int64_t kDotRows = 32;
   const auto a_unit = unit_axis(a.at, o.depth);
-  const bool dot = b_columns && b_depth && *b_depth != *b_columns && !direct && *b_depth == static_cast<int>(b.at.size()) - 1 && a_unit &&
+  const bool dot = b_columns && b_depth && *b_depth != *b_columns && !direct &&
+                   *b_depth == static_cast<int>(b.at.size()) - 1 && a_unit &&
                    *a_unit == static_cast<int>(a.at.size()) - 1 && out_.buffer(b.buffer).panel == 0 && !constant &&
                    all_rows <= kDotRows;
   if (!dot && (!direct || (in_memory && (constant || reused) && options_.pack && !made_.count(o.b->buffer)))) {

@@ -126,7 +126,6 @@ graph mla_decode {
                          [](const Candidate& c) { return c.summary.find("parts of") != std::string::npos; });
   };
   EXPECT_GT(in_parts(2), 0);
-  EXPECT_GT(in_parts(132), 0);
   EXPECT_EQ(in_parts(1), 0);  // one core gains nothing
 }
 

@@ -287,8 +287,9 @@ TEST(Reference, TakesResultsThatMemoryCannotHoldAsInfinities) {
 
 TEST(Reference, JudgesIntegersToo) {
   // Known ones exactly; those that hang on a comparison of sums may be on its other side.
-  const Problem p = problem_of(" input X: i64[6]\n input Z: f32[6, 9]\n output Y = add(mul(X, 0), 7)\n"
-                               " output C = cast(gt(sum(Z, axes=[1]), 0), dtype=i32)");
+  const Problem p = problem_of(
+      " input X: i64[6]\n input Z: f32[6, 9]\n output Y = add(mul(X, 0), 7)\n"
+      " output C = cast(gt(sum(Z, axes=[1]), 0), dtype=i32)");
   const Reference reference = make_reference(p).value();
   Results results(p.graph);
   for (int i = 0; i < 6; ++i) {
