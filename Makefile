@@ -42,7 +42,7 @@ python: build
 	@ninja -C build -j $(JOBS) --quiet _native
 
 python-test: python weights
-	@cd tests/python && PYTHONPATH=$(CURDIR)/python $(CURDIR)/build/venv/bin/python -m unittest -q $(notdir $(wildcard tests/python/*_test.py))
+	@CLEAVE=$(CURDIR)/build/bin/cleave PYTHONPATH=$(CURDIR)/python $(CURDIR)/build/venv/bin/python -W ignore -m unittest discover -q -s tests/python -p '*_test.py'
 
 format: setup
 	@clang-format-19 -i $(CXX_FILES)

@@ -255,7 +255,7 @@ struct Progress {
 };
 
 struct OptimizeOptions {
-  std::map<std::string, std::string> dims;  // name -> "4096", or "1..8192@4096": a range, and what to compile for
+  std::map<std::string, std::string> dims;  // name -> "4096", or "1..8192@4096": of a range, what to compile for
   std::string target = "cpu";
   std::string budget = "60s";  // "60s", "5m", "500c" (candidates), "none"
   int threads = 1;

@@ -35,6 +35,8 @@ Optimized optimize(const Graph& graph, const OptimizeOptions& options) {
     driver::Options& o = c.options;
     for (const auto& [name, text] : options.dims)
       if (Diagnostics bad = driver::parse_dim(name + "=" + text, o.dims); !bad.empty()) raise(bad);
+    // One set of extents is tuned and compiled; Program::compile serves the others of a range.
+    for (auto& [name, dim] : o.dims) dim.lo = dim.hi = dim.representative;
     o.budget = take(driver::parse_budget(options.budget));
     o.target = options.target;
     if (o.target != "cpu") raise(diagnose(Code::missing_target, fmt::format("the target `{}`", o.target)));

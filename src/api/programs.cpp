@@ -277,6 +277,9 @@ std::shared_ptr<const Program::Impl> program_of(const graph::Graph& g, const til
 Program Program::load(const std::string& folder) {
   return guarded([&] {
     driver::Artefact a = take(driver::load_artefact(folder));
+    if (!a.program.dims.empty())
+      raise(diagnose(Code::not_available,
+                     "running an artefact with open dimensions from the library (`cleave run` does)"));
     return Program(api::program_of(a.best, a.program, a.machine, std::move(a.object)));
   });
 }

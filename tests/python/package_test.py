@@ -1,6 +1,6 @@
 """The Python package without PyTorch: graphs, programs, results, errors."""
 
-import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -153,6 +153,17 @@ class Results(unittest.TestCase):
             np.testing.assert_array_equal(cleave.load(folder + "/art")(x, a=1.0), self.result(x, a=1.0))
             with self.assertRaises(cleave.Error):
                 cleave.load(folder)
+
+    def test_artefacts_with_open_dimensions_are_refused(self):
+        command = os.environ.get("CLEAVE")
+        if not command:
+            self.skipTest("CLEAVE names the command")
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "g.graph").write_text(SOFTMAX)
+            subprocess.run([command, "optimize", folder + "/g.graph", "--dim", "S=0..64@12", "--deterministic", "-q", "-o", folder + "/art"],
+                           check=True, capture_output=True)
+            with self.assertRaises(cleave.UnsupportedError):
+                cleave.load(folder + "/art")
 
     def test_unknown_dimensions_targets_and_things(self):
         with self.assertRaises(cleave.InvalidError):
