@@ -21,10 +21,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// As ONNX's own runner compares; those of 16 bits may be four roundings apart: the expected results
-// were rounded after every step.
+// As ONNX's own runner compares; those of 16 bits may be one rounding apart.
 constexpr double kRelative = 1e-3, kAbsolute = 1e-7;
-double relative(cleave::DType dtype) { return std::max(kRelative, 4 * cleave::unit_roundoff(dtype)); }
+double relative(cleave::DType dtype) { return std::max(kRelative, 2 * cleave::unit_roundoff(dtype)); }
 
 struct Outcome {
   std::string word, reason;
