@@ -11,6 +11,8 @@
 #include <nanobind/stl/vector.h>
 #include <cleave/cleave.hpp>
 
+#include "base/codes.hpp"
+
 namespace nb = nanobind;
 using namespace nb::literals;
 

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/codes.hpp"
+
 namespace cleave::algebra {
 
 Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchOptions options) {

@@ -12,6 +12,7 @@
 #include "algebra/screen.hpp"
 #include "algebra/side_by_side.hpp"
 #include "algebra/stabilise.hpp"
+#include "base/codes.hpp"
 
 namespace cleave::algebra {
 

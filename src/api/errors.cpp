@@ -1,6 +1,7 @@
 #include <cstdlib>
 
 #include "api/internal.hpp"
+#include "base/codes.hpp"
 #include "driver/options.hpp"
 
 namespace cleave {

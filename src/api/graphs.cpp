@@ -3,6 +3,7 @@
 #include <set>
 
 #include "api/internal.hpp"
+#include "base/codes.hpp"
 #include "base/lexer.hpp"
 #include "driver/input.hpp"
 #include "frontend/npy.hpp"

@@ -3,6 +3,7 @@
 
 #include "algebra/certificate.hpp"
 #include "api/internal.hpp"
+#include "base/codes.hpp"
 #include "driver/compile.hpp"
 #include "driver/report.hpp"
 

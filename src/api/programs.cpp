@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "api/internal.hpp"
+#include "base/codes.hpp"
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
 

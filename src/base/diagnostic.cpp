@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/codes.hpp"
+
 namespace cleave {
 
 const std::vector<CodeInfo>& all_codes() {

@@ -20,11 +20,7 @@ namespace cleave {
 
 enum class Severity { note, warning, error };
 
-enum class Code {
-#define DIAGNOSTIC(name, number, severity, text, hint) name = number,
-#include "base/diagnostics.def"
-#undef DIAGNOSTIC
-};
+enum class Code : int;  // base/codes.hpp names them: a new message rebuilds only the files that report some
 
 struct CodeInfo {
   Code code;

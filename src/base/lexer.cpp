@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/codes.hpp"
+
 namespace cleave {
 
 namespace {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/codes.hpp"
 #include "base/rng.hpp"
 #include "check/exact.hpp"
 #include "eval/graph_eval.hpp"

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "base/codes.hpp"
 #include "cli/terminal.hpp"
 #include "driver/leir.hpp"
 #include "driver/leir_native.hpp"

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <new>
 
+#include "base/codes.hpp"
 #include "cli/leir.hpp"
 #include "cli/terminal.hpp"
 #include "driver/artefact.hpp"

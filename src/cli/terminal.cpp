@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/codes.hpp"
 #include "driver/options.hpp"
 #include "runtime/timing.hpp"
 

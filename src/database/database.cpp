@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <functional>
 
+#include "base/codes.hpp"
+
 namespace cleave::database {
 
 namespace {

@@ -1,6 +1,7 @@
 // Records as lines of JSON, to carry them from one machine to another.
 #include <nlohmann/json.hpp>
 
+#include "base/codes.hpp"
 #include "database/database.hpp"
 
 namespace cleave::database {

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/codes.hpp"
 #include "base/lexer.hpp"
 #include "driver/compile.hpp"
 #include "driver/sha256.hpp"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/codes.hpp"
 #include "driver/object_cache.hpp"
 #include "driver/options.hpp"
 

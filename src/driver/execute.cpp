@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/codes.hpp"
 #include "base/rng.hpp"
 #include "check/check_certificate.hpp"
 #include "driver/artefact.hpp"

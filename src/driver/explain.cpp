@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "algebra/rules.hpp"
+#include "base/codes.hpp"
 #include "base/lexer.hpp"
 #include "driver/pipeline.hpp"
 #include "frontend/file.hpp"

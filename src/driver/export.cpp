@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/codes.hpp"
 #include "frontend/file.hpp"
 #include "frontend/onnx_export.hpp"
 

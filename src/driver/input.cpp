@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "base/codes.hpp"
 #include "base/lexer.hpp"
 #include "frontend/file.hpp"
 #include "frontend/npy.hpp"

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/codes.hpp"
 #include "base/rng.hpp"
 #include "driver/leir_native.hpp"
 #include "frontend/file.hpp"

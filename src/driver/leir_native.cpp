@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "base/codes.hpp"
 #include "frontend/file.hpp"
 #include "jit/leir.hpp"
 #include "leir_emit/c.hpp"

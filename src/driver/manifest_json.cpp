@@ -1,6 +1,7 @@
 // manifest.json, cleave.manifest/1.
 #include <nlohmann/json.hpp>
 
+#include "base/codes.hpp"
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
 #include "driver/report.hpp"

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/codes.hpp"
+
 namespace cleave::driver {
 
 namespace {

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "algebra/certificate.hpp"
+#include "base/codes.hpp"
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
 #include "driver/constants.hpp"

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/codes.hpp"
 #include "driver/compile.hpp"
 #include "driver/object_cache.hpp"
 #include "driver/pipeline.hpp"

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/codes.hpp"
+
 extern char** environ;
 
 namespace cleave::driver {

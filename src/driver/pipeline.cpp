@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/codes.hpp"
 #include "frontend/file.hpp"
 #include "runtime/timing.hpp"
 

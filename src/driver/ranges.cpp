@@ -1,6 +1,7 @@
 // Dimensions with a range: is the chosen program never slower than the unfused schedule, at both ends as well?
 #include <cmath>
 
+#include "base/codes.hpp"
 #include "driver/compile.hpp"
 #include "driver/pipeline.hpp"
 #include "runtime/timing.hpp"

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "base/codes.hpp"
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
 #include "driver/constants.hpp"

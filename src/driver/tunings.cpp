@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/codes.hpp"
 #include "driver/constants.hpp"
 #include "driver/sha256.hpp"
 #include "frontend/file.hpp"

@@ -1,5 +1,6 @@
 #include "eval/graph_eval.hpp"
 
+#include "base/codes.hpp"
 #include "eval/graph_driver.hpp"
 #include "graph/expand.hpp"
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "base/codes.hpp"
 #include "base/match.hpp"
 #include "eval/expression_eval.hpp"
 #include "eval/graph_kernels.hpp"

@@ -6,6 +6,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "base/codes.hpp"
 #include "base/match.hpp"
 #include "eval/expression_eval.hpp"
 

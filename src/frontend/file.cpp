@@ -10,6 +10,8 @@
 #include <fstream>
 #include <system_error>
 
+#include "base/codes.hpp"
+
 namespace cleave {
 
 Result<std::vector<std::byte>> read_bytes(const std::string& path, int64_t offset, int64_t length, int64_t limit) {

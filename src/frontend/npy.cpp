@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/codes.hpp"
 #include "frontend/file.hpp"
 
 namespace cleave {

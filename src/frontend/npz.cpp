@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/codes.hpp"
 #include "frontend/file.hpp"
 
 namespace cleave {

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/codes.hpp"
+
 namespace cleave::onnx_import {
 
 using graph::Op;

@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "base/codes.hpp"
 #include "frontend/file.hpp"
 #include "frontend/onnx.hpp"
 #include "frontend/onnx_handlers.hpp"

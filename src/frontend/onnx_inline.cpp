@@ -4,6 +4,7 @@
 #include <map>
 #include <unordered_map>
 
+#include "base/codes.hpp"
 #include "frontend/onnx_value.hpp"
 #include "onnx/onnx.pb.h"
 

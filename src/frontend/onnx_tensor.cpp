@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/codes.hpp"
 #include "frontend/file.hpp"
 #include "frontend/onnx_value.hpp"
 #include "graph/graph.hpp"

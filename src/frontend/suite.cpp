@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/codes.hpp"
+
 namespace cleave {
 
 using graph::Attributes;

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/codes.hpp"
 #include "base/match.hpp"
 #include "base/rng.hpp"
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/codes.hpp"
 #include "graph/graph.hpp"
 #include "graph/spec.hpp"
 

@@ -4,6 +4,7 @@
 // definition failed are remembered so that their uses are not reported again.
 #include <set>
 
+#include "base/codes.hpp"
 #include "base/lexer.hpp"
 #include "graph/graph.hpp"
 #include "sym/text.hpp"

@@ -4,6 +4,8 @@
 #include <optional>
 #include <set>
 
+#include "base/codes.hpp"
+
 namespace cleave::graph {
 
 namespace {

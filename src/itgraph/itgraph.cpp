@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/codes.hpp"
 #include "base/match.hpp"
 #include "tile/expression.hpp"
 

@@ -1,6 +1,7 @@
 // Parser of itGraphs; the grammar is docs/itgraph.md. The first error ends it.
 #include <unordered_map>
 
+#include "base/codes.hpp"
 #include "itgraph/itgraph.hpp"
 #include "sym/text.hpp"
 #include "tile/expression_text.hpp"

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "base/codes.hpp"
 #include "runtime/timing.hpp"
 
 namespace cleave::jit {

@@ -16,6 +16,7 @@
 
 #include <mutex>
 
+#include "base/codes.hpp"
 #include "jit/emit.hpp"
 #include "jit/target_machine.hpp"
 #include "vec/expand_math.hpp"

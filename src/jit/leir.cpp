@@ -11,6 +11,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/codes.hpp"
 #include "jit/emit.hpp"
 #include "jit/target_machine.hpp"
 

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <mutex>
 
+#include "base/codes.hpp"
 #include "jit/emit.hpp"
 #include "jit/target_machine.hpp"
 #include "runtime/aot.h"

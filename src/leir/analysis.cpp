@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.hpp"
+#include "base/codes.hpp"
 #include "leir/shadow.hpp"
 #include "leir/typed.hpp"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.hpp"
+#include "base/codes.hpp"
 #include "leir/analysis.hpp"
 #include "leir/program.hpp"
 

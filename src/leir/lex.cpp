@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/codes.hpp"
+
 namespace cleave::leir {
 
 namespace {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/codes.hpp"
 #include "leir/lex.hpp"
 #include "leir/syntax.hpp"
 

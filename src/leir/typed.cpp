@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/check.hpp"
+#include "base/codes.hpp"
 #include "types/scalar.hpp"
 
 namespace cleave::leir {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/check.hpp"
+#include "base/codes.hpp"
 #include "leir_emit/c_prelude.hpp"
 
 namespace cleave::leir {

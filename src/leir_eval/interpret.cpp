@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/check.hpp"
+#include "base/codes.hpp"
 #include "leir_eval/error_bound.hpp"
 
 namespace cleave::leir {

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "base/codes.hpp"
 #include "base/match.hpp"
 
 namespace cleave::lower {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <variant>
 
+#include "base/codes.hpp"
 #include "base/lexer.hpp"
 #include "base/thread_pool.hpp"
 

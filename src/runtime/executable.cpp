@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/codes.hpp"
 #include "runtime/timing.hpp"
 
 #if defined(__x86_64__)

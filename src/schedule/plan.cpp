@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/codes.hpp"
 #include "base/match.hpp"
 #include "graph/expand.hpp"
 #include "graph/spec.hpp"

@@ -5,6 +5,7 @@
 #include <list>
 #include <set>
 
+#include "base/codes.hpp"
 #include "cost/estimate.hpp"
 #include "graph/expand.hpp"
 #include "schedule/blocks.hpp"

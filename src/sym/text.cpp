@@ -1,5 +1,7 @@
 #include "sym/text.hpp"
 
+#include "base/codes.hpp"
+
 namespace cleave::sym {
 
 namespace {

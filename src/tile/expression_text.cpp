@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/codes.hpp"
 #include "base/match.hpp"
 #include "sym/text.hpp"
 

@@ -2,6 +2,7 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "base/codes.hpp"
 #include "sym/text.hpp"
 #include "tile/expression_text.hpp"
 

@@ -1,6 +1,7 @@
 // The laws of tile programs.
 #include <set>
 
+#include "base/codes.hpp"
 #include "base/match.hpp"
 #include "tile/expression.hpp"
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 
+#include "base/codes.hpp"
 #include "base/rng.hpp"
 
 namespace cleave::tune {

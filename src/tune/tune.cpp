@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/codes.hpp"
+
 namespace cleave::tune {
 
 const char* name(Stop stop) {

@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 
+#include "base/codes.hpp"
 #include "base/lexer.hpp"
 #include "vec/vec.hpp"
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/codes.hpp"
 #include "vec/vec.hpp"
 
 namespace cleave::vec {

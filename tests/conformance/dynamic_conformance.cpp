@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "algebra/search.hpp"
+#include "base/codes.hpp"
 #include "base/rng.hpp"
 #include "graph/expand.hpp"
 #include "jit/build.hpp"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "algebra/certificate.hpp"
+#include "base/codes.hpp"
 #include "base/lexer.hpp"
 #include "check/check_certificate.hpp"
 #include "eval/graph_eval.hpp"

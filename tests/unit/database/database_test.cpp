@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/codes.hpp"
 #include "database/database.hpp"
 
 namespace cleave::database {

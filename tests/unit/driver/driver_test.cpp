@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/codes.hpp"
 #include "driver/object_cache.hpp"
 #include "driver/options.hpp"
 #include "driver/pipeline.hpp"

@@ -1,4 +1,5 @@
 #include "frontend/npy.hpp"
+#include "base/codes.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

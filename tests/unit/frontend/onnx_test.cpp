@@ -1,4 +1,5 @@
 #include "frontend/onnx.hpp"
+#include "base/codes.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

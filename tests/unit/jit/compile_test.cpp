@@ -1,3 +1,4 @@
+#include "base/codes.hpp"
 #include "eval/vec_eval.hpp"
 #include "support.hpp"
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "base/codes.hpp"
 #include "jit/library.hpp"
 #include "tile_support.hpp"
 

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/codes.hpp"
 #include "leir/program.hpp"
 
 using namespace cleave;

@@ -1,4 +1,5 @@
 #include "leir_emit/c.hpp"
+#include "base/codes.hpp"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
 #include "leir_eval/interpret.hpp"
+#include "base/codes.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

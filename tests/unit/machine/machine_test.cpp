@@ -1,4 +1,5 @@
 #include "machine/machine.hpp"
+#include "base/codes.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 #include "runtime/executable.hpp"
+#include "base/codes.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 #include "tune/tune.hpp"
+#include "base/codes.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
