@@ -213,9 +213,11 @@ class CLEAVE_API Threads {
 
 struct CompileOptions {
   std::map<std::string, int64_t> dims;         // dimensions to fix now; the others follow from the inputs of each run
+  std::map<std::string, int64_t> typical;      // what those are expected to be: speed is chosen for these values
   int threads = 1;                             // that the schedule is made for
   bool search = true;                          // look for equal graphs that are cheaper
   std::optional<std::string> cache_directory;  // of measurements of this machine; not given: the command's
+  std::function<bool()> interrupted;           // asked now and then; true ends the compilation with an Error
 };
 
 // Compiled code. Thread-safe; runs of one program may overlap.
@@ -224,14 +226,15 @@ class CLEAVE_API Program {
   // An artefact folder that `cleave optimize -o` or Optimized::save wrote.
   static Program load(const std::string& folder);
   // The schedule that the cost model prefers: nothing is measured. Dimensions that are left open get their values from
-  // the inputs of each run; code is then made at the first run with each set of extents, and kept.
+  // the inputs of each run; one compilation serves them all. It happens now if their typical values are given, else at
+  // the first run, whose values are the typical ones then.
   static Program compile(const Graph& graph, const CompileOptions& options = {});
 
   std::vector<Argument> inputs() const;
   std::vector<Argument> scalars() const;
   std::vector<Argument> outputs() const;
   std::vector<std::vector<int64_t>> output_shapes(const std::vector<std::vector<int64_t>>& input_shapes) const;
-  size_t compilations() const;  // how many sets of extents there is code for
+  size_t compilations() const;  // 2 once calls needed the unfused schedule too (extents of 0, ends of a range), else 1
 
   // Zero-copy: memory that is not dense is copied, and so are outputs that overlap other arguments.
   void run(std::span<const View> inputs, std::span<const View> outputs, std::span<const double> scalars = {},
@@ -255,7 +258,7 @@ struct Progress {
 };
 
 struct OptimizeOptions {
-  std::map<std::string, std::string> dims;  // name -> "4096", or "1..8192@4096": of a range, what to compile for
+  std::map<std::string, std::string> dims;  // name -> "4096", or "1..8192@4096": a range, and what to tune for
   std::string target = "cpu";
   std::string budget = "60s";  // "60s", "5m", "500c" (candidates), "none"
   int threads = 1;
@@ -284,6 +287,7 @@ class CLEAVE_API Optimized {
   std::string certificate() const;       // that the chosen graph equals the given one; empty when it is the given one
   // A stage as text: "graph", "stabilised", "itgraph", "tile", "vec", "llvm", "asm".
   std::string source(const std::string& stage) const;
+  std::string report() const;  // one HTML page about all of it, without network
   std::vector<std::string> notes() const;
   double coverage() const;                     // the share of the arithmetic that the algebra could work on, 0 to 1
   void save(const std::string& folder) const;  // as an artefact folder

@@ -11,7 +11,6 @@
 #include <nanobind/stl/vector.h>
 #include <cleave/cleave.hpp>
 
-#include "base/codes.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -21,7 +20,19 @@ namespace {
 using Array = nb::ndarray<nb::device::cpu>;
 using ConstArray = nb::ndarray<nb::ro, nb::device::cpu>;
 
-[[noreturn]] void wrong(const std::string& message) { throw nb::type_error(message.c_str()); }
+// "i16", "f8", "c64": as dtypes are called here, also those that there are not.
+std::string name_of(nb::dlpack::dtype d) {
+  constexpr const char* kLetters[] = {"i", "u", "f", "handle", "bf", "c", "bool"};
+  const std::string letter =
+      d.code < std::size(kLetters) ? kLetters[d.code] : "dtype code " + std::to_string(d.code) + ", ";
+  return letter + std::to_string(d.bits) + (d.lanes == 1 ? "" : " in vectors");
+}
+
+[[noreturn]] void not_supported(const std::string& type) {
+  const std::string hint = "convert it to one of f64 f32 f16 bf16 i64 i32 u8 bool";
+  throw cleave::Error(cleave::Error::Kind::unsupported, "CLV6006", type, hint,
+                      "arrays of " + type + " are not supported; " + hint);
+}
 
 cleave::ElementType type_of(nb::dlpack::dtype d) {
   using Code = nb::dlpack::dtype_code;
@@ -36,8 +47,7 @@ cleave::ElementType type_of(nb::dlpack::dtype d) {
     if (code == Code::UInt && d.bits == 8) return cleave::ElementType::u8;
     if (code == Code::Bool && d.bits == 8) return cleave::ElementType::boolean;
   }
-  wrong("an array of a type that is not supported (DLPack code " + std::to_string(d.code) + ", " +
-        std::to_string(d.bits) + " bits); supported are f64, f32, f16, bf16, i64, i32, u8 and bool");
+  not_supported(name_of(d));
 }
 
 template <class A>
@@ -114,6 +124,12 @@ bool interrupted() {
   return true;
 }
 
+// The same where there is no answer yet: KeyboardInterrupt stays pending and is raised in the end.
+bool stopped() {
+  const nb::gil_scoped_acquire lock;
+  return PyErr_Occurred() != nullptr || PyErr_CheckSignals() != 0;
+}
+
 std::vector<cleave::View> views_of(const std::vector<ConstArray>& arrays) {
   std::vector<cleave::View> out;
   for (const ConstArray& a : arrays) out.push_back(view_of(a));
@@ -129,6 +145,7 @@ NB_MODULE(_native, m) {
     try {
       std::rethrow_exception(p);
     } catch (const cleave::Error& e) {
+      if (e.kind() == cleave::Error::Kind::interrupted && PyErr_Occurred()) return;
       const nb::object exception =
           nb::module_::import_("cleave._errors")
               .attr("make")(static_cast<int>(e.kind()), e.code(), e.node(), e.hint(), e.what());
@@ -211,15 +228,19 @@ NB_MODULE(_native, m) {
       .def_static("load", &cleave::Program::load, "folder"_a, nb::call_guard<nb::gil_scoped_release>())
       .def_static(
           "compile",
-          [](const cleave::Graph& graph, const std::map<std::string, int64_t>& dims, int threads, bool search) {
+          [](const cleave::Graph& graph, const std::map<std::string, int64_t>& dims,
+             const std::map<std::string, int64_t>& typical, int threads, bool search) {
             cleave::CompileOptions o;
             o.dims = dims;
+            o.typical = typical;
             o.threads = threads;
             o.search = search;
+            o.interrupted = stopped;
             const nb::gil_scoped_release unlocked;
             return cleave::Program::compile(graph, o);
           },
-          "graph"_a, "dims"_a = std::map<std::string, int64_t>(), "threads"_a = 1, "search"_a = true)
+          "graph"_a, "dims"_a = std::map<std::string, int64_t>(), "typical"_a = std::map<std::string, int64_t>(),
+          "threads"_a = 1, "search"_a = true)
       .def("inputs", [](const cleave::Program& p) { return to_python(p.inputs()); })
       .def("scalars", [](const cleave::Program& p) { return to_python(p.scalars()); })
       .def("outputs", [](const cleave::Program& p) { return to_python(p.outputs()); })
@@ -247,6 +268,7 @@ NB_MODULE(_native, m) {
       .def("candidates_jsonl", &cleave::Optimized::candidates_jsonl)
       .def("certificate", &cleave::Optimized::certificate)
       .def("source", &cleave::Optimized::source, "stage"_a)
+      .def("report", &cleave::Optimized::report)
       .def("notes", &cleave::Optimized::notes)
       .def("coverage", &cleave::Optimized::coverage)
       .def("save", &cleave::Optimized::save, "folder"_a);

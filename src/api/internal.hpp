@@ -58,9 +58,10 @@ Argument leaf_argument(const graph::Graph& g, graph::ValueId leaf);
 std::vector<Argument> leaf_arguments(const graph::Graph& g, graph::Op op);
 std::vector<Argument> output_arguments(const graph::Graph& g);
 
-// A program whose schedule is already chosen, for a graph with constant shapes.
+// A program whose schedule is already chosen. `unfused` serves the calls that `dispatch` names.
 std::shared_ptr<const Program::Impl> program_of(const graph::Graph& graph, const tile::Program& program,
-                                                const Machine& machine, std::vector<uint8_t> object);
+                                                const Machine& machine, std::vector<uint8_t> object,
+                                                const tile::Program* unfused, const driver::Dispatch& dispatch);
 
 }  // namespace api
 }  // namespace cleave

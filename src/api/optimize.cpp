@@ -36,8 +36,6 @@ Optimized optimize(const Graph& graph, const OptimizeOptions& options) {
     driver::Options& o = c.options;
     for (const auto& [name, text] : options.dims)
       if (Diagnostics bad = driver::parse_dim(name + "=" + text, o.dims); !bad.empty()) raise(bad);
-    // One set of extents is tuned and compiled; Program::compile serves the others of a range.
-    for (auto& [name, dim] : o.dims) dim.lo = dim.hi = dim.representative;
     o.budget = take(driver::parse_budget(options.budget));
     o.target = options.target;
     if (o.target != "cpu") raise(diagnose(Code::missing_target, fmt::format("the target `{}`", o.target)));
@@ -75,7 +73,8 @@ Optimized optimize(const Graph& graph, const OptimizeOptions& options) {
     std::vector<uint8_t> object;
     if (const auto* compiled = dynamic_cast<const driver::CompiledProgram*>(c.outcome->runnable.get()))
       object = compiled->built().object();
-    impl->program = api::program_of(impl->best(), c.outcome->candidate.program, c.machine, std::move(object));
+    impl->program = api::program_of(*c.bound, c.outcome->candidate.program, c.machine, std::move(object),
+                                    &c.unfused->program, c.dispatch);
     if (impl->chosen_graph() >= 0 && !c.search_skipped) {
       algebra::SearchOptions so;
       so.seed = o.seed;
@@ -107,6 +106,10 @@ std::string Optimized::path_json() const {
 std::string Optimized::candidates_jsonl() const {
   const std::lock_guard lock(impl_->graph->mutex);
   return guarded([&] { return driver::candidates_jsonl(impl_->c); });
+}
+std::string Optimized::report() const {
+  const std::lock_guard lock(impl_->graph->mutex);
+  return guarded([&] { return driver::report_html(impl_->c); });
 }
 double Optimized::coverage() const {
   const std::lock_guard lock(impl_->graph->mutex);

@@ -1,13 +1,13 @@
 // Compiled programs on the caller's buffers.
 #include <algorithm>
 
-#include "api/internal.hpp"
+#include "api/compiled.hpp"
 #include "base/codes.hpp"
 #include "driver/artefact.hpp"
-#include "driver/compile.hpp"
 
 namespace cleave {
 
+using api::Compiled;
 using api::external;
 using api::guarded;
 using api::internal;
@@ -22,81 +22,10 @@ struct Signature {
   std::vector<int64_t> extents;
 };
 
-// Code for one set of extents, with its constants bound.
-class Compiled {
- public:
-  Compiled(const graph::Graph& g, const tile::Program& program, const Machine& machine, std::vector<uint8_t> object)
-      : built_(take(jit::build(program, driver::build_options(machine), std::move(object)))) {
-    for (const graph::ValueId v : g.leaves(graph::Op::input))
-      inputs.push_back({g.producer(v).attributes.get<std::string>("name"), g.type(v).dtype, g.extents(v)});
-    for (const graph::Output& o : g.outputs()) outputs.push_back({o.name, g.type(o.value).dtype, g.extents(o.value)});
-    scalars = g.leaves(graph::Op::scalar).size();
-    bind_constants(g);
-  }
-
-  void run(std::span<const View> in, std::span<const View> out, std::span<const double> numbers,
-           Executor* executor) const {
-    const lower::Lowered& l = built_.lowered();
-    // Positions that the program does not read may be missing at the end.
-    std::vector<jit::TensorView> reads, writes;
-    for (size_t i = 0; i < l.inputs.size(); ++i) reads.push_back(view(in[i]));
-    for (size_t i = 0; i < l.outputs.size(); ++i) writes.push_back(view(out[i]));
-    runtime::Buffer workspace = take_workspace();
-    jit::RunOptions o;
-    o.executor = executor;
-    o.workspace = workspace.data();
-    const Diagnostics bad = built_.run(reads, numbers.first(static_cast<size_t>(l.scalars)), writes, constants_, o);
-    give_back(std::move(workspace));
-    if (!bad.empty()) raise(bad);
-  }
-
+// What a program is for one set of extents.
+struct Shapes {
+  std::map<std::string, int64_t> dims;
   std::vector<Signature> inputs, outputs;
-  size_t scalars = 0;
-
- private:
-  static jit::TensorView view(const View& v) { return {v.data, internal(v.type), v.shape, v.strides}; }
-
-  void bind_constants(const graph::Graph& g) {
-    const lower::Lowered& l = built_.lowered();
-    const std::vector<graph::ValueId> leaves = g.leaves(graph::Op::constant);
-    std::vector<jit::TensorView> views;
-    for (size_t i = 0; i < std::min(leaves.size(), l.constants.size()); ++i) {
-      const auto& data = g.producer(leaves[i]).attributes.get<graph::ConstantData>("data");
-      const DType dtype = g.type(leaves[i]).dtype;
-      const std::vector<int64_t> extents = g.extents(leaves[i]);
-      // The bytes of a model's weights are shared with the graph, recipes are written out.
-      std::shared_ptr<const std::vector<std::byte>> bytes = data.bytes;
-      if (data.kind != graph::ConstantData::Kind::bytes || !bytes)
-        bytes =
-            std::make_shared<const std::vector<std::byte>>(graph::materialise(data, dtype, oracle::product(extents)));
-      kept_.push_back(bytes);
-      views.push_back({const_cast<std::byte*>(bytes->data()), dtype, extents, {}});
-    }
-    if (!l.constants.empty() || l.packed_bytes > 0) constants_ = take(built_.bind_constants(views));
-  }
-
-  // Workspaces are kept for later calls; calls that overlap have one each.
-  runtime::Buffer take_workspace() const {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!free_.empty()) {
-        runtime::Buffer out = std::move(free_.back());
-        free_.pop_back();
-        return out;
-      }
-    }
-    return runtime::Buffer(std::max<int64_t>(64, built_.workspace_bytes()));
-  }
-  void give_back(runtime::Buffer workspace) const {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(workspace));
-  }
-
-  jit::Built built_;
-  std::vector<std::shared_ptr<const std::vector<std::byte>>> kept_;
-  std::shared_ptr<const jit::Constants> constants_;
-  mutable std::mutex mutex_;
-  mutable std::vector<runtime::Buffer> free_;
 };
 
 // The bytes that a view may touch, [low, high); empty views touch none.
@@ -177,79 +106,154 @@ void check(std::span<const View> given, const std::vector<Signature>& wanted, co
   }
 }
 
+// A graph and the code that was made of it.
+struct Made {
+  graph::Graph graph;  // whose extents are checked and whose constants are read; symbols of its own
+  size_t scalars = 0;
+  std::shared_ptr<const Compiled> chosen;
+  std::optional<tile::Program> unfused;  // symbols of its own; for the calls that `dispatch` names
+  driver::Dispatch dispatch;
+  Machine machine;
+  std::shared_ptr<const Compiled> fallback;  // the code of `unfused`, made when a call needs it
+  std::map<std::vector<int64_t>, std::shared_ptr<const Shapes>> shapes;  // by the values of the dims
+
+  Made(const graph::Graph& g, const tile::Program& program, const Machine& m, std::vector<uint8_t> object)
+      : graph(g.detached()),
+        scalars(g.leaves(graph::Op::scalar).size()),
+        chosen(std::make_shared<const Compiled>(g, program, m, std::move(object))),
+        machine(m) {}
+  void set_unfused(const tile::Program& program) {
+    unfused = program;
+    unfused->syms = std::make_shared<sym::Pool>(*program.syms);
+  }
+};
+
+constexpr size_t kMaxShapes = 4096;  // sets of extents that are remembered
+
 }  // namespace
 
 struct Program::Impl {
-  std::shared_ptr<const Graph::Impl> graph;  // that code is made from; null when it is made already
+  std::shared_ptr<const Graph::Impl> source;  // that code is made from at the first run; null when it is made
   CompileOptions options;
   std::vector<Argument> inputs, scalars, outputs;
-  std::vector<std::string> dims;  // that the inputs of each run give values
+  mutable std::vector<std::string> dims;  // that the inputs of each run give values
   mutable std::mutex mutex;
-  mutable std::map<std::vector<int64_t>, std::shared_ptr<const Compiled>> codes;  // by the values of `dims`
+  mutable std::unique_ptr<Made> made;  // stays once it is there
 
-  std::map<std::string, int64_t> values_of(std::span<const std::vector<int64_t>> shapes) const;
-  std::shared_ptr<const Compiled> code_for(std::span<const std::vector<int64_t>> shapes) const;
-  std::shared_ptr<const Compiled> make(const std::map<std::string, int64_t>& values) const;
+  std::map<std::string, int64_t> values(std::span<const std::vector<int64_t>> shapes) const;
+  std::shared_ptr<const Shapes> shapes_for(std::span<const std::vector<int64_t>> shapes) const;
+  std::shared_ptr<const Compiled> code_for(const Shapes& shapes) const;
+  void make(const std::map<std::string, int64_t>& typical) const;
 };
 
-// An input whose extent is a dimension gives that dimension its value; the rest is checked against the code made.
-std::map<std::string, int64_t> Program::Impl::values_of(std::span<const std::vector<int64_t>> shapes) const {
-  if (shapes.size() != inputs.size())
+namespace {
+
+// The values of dimensions that the shapes of the inputs mean: from the axes that are linear in one of them.
+std::map<std::string, int64_t> values_of(const graph::Graph& g, std::span<const std::vector<int64_t>> shapes) {
+  const std::vector<graph::ValueId> leaves = g.leaves(graph::Op::input);
+  if (shapes.size() != leaves.size())
     raise(diagnose(Code::bad_call,
-                   fmt::format("{} inputs were given, the program has {}", shapes.size(), inputs.size())));
-  std::map<std::string, int64_t> values = options.dims;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::vector<Extent>& declared = inputs[i].shape;
+                   fmt::format("{} inputs were given, the program has {}", shapes.size(), leaves.size())));
+  std::map<std::string, int64_t> out;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const graph::Shape& declared = g.type(leaves[i]).shape;
+    const std::string& name = g.producer(leaves[i]).attributes.get<std::string>("name");
     if (shapes[i].size() != declared.size())
-      raise(diagnose(Code::wrong_input, inputs[i].name,
+      raise(diagnose(Code::wrong_input, name,
                      fmt::format("it has {} axes, {} are needed", shapes[i].size(), declared.size())));
     for (size_t axis = 0; axis < declared.size(); ++axis) {
-      if (declared[axis].is_number()) continue;
-      if (std::find(dims.begin(), dims.end(), declared[axis].text()) == dims.end()) continue;
-      const auto [known, fresh] = values.emplace(declared[axis].text(), shapes[i][axis]);
-      if (!fresh && known->second != shapes[i][axis])
-        raise(diagnose(Code::wrong_input, inputs[i].name,
-                       fmt::format("its axis {} has the extent {}, `{}` is {} already", axis, shapes[i][axis],
-                                   declared[axis].text(), known->second)));
+      sym::Expr dim;
+      int64_t factor = 0, rest = 0;
+      bool linear = true;
+      for (const sym::Pool::Term& t : g.syms().terms(declared[axis])) {
+        if (t.atoms.empty()) {
+          rest = t.coefficient;
+        } else if (t.atoms.size() == 1 && g.syms().kind(t.atoms[0]) == sym::Kind::symbol && factor == 0) {
+          dim = t.atoms[0];
+          factor = t.coefficient;
+        } else {
+          linear = false;
+        }
+      }
+      const int64_t left = shapes[i][axis] - rest;
+      if (!linear || factor <= 0 || left < 0 || left % factor != 0) continue;  // checked once the values are known
+      const std::string& d = g.syms().symbol_name(dim);
+      const auto [known, fresh] = out.emplace(d, left / factor);
+      if (!fresh && known->second != left / factor)
+        raise(diagnose(
+            Code::wrong_input, name,
+            fmt::format("its axis {} has the extent {}, `{}` is {} already", axis, shapes[i][axis], d, known->second)));
     }
   }
-  for (const std::string& d : dims)
-    if (!values.count(d)) raise(diagnose(Code::unbound_dim, d, d));
-  return values;
+  return out;
 }
 
-std::shared_ptr<const Compiled> Program::Impl::make(const std::map<std::string, int64_t>& values) const {
-  const std::lock_guard pool(graph->mutex);
+}  // namespace
+
+// Code for every value of the open dimensions; the schedule is chosen for the typical ones.
+void Program::Impl::make(const std::map<std::string, int64_t>& typical) const {
+  const std::lock_guard pool(source->mutex);
   driver::Compilation c;
   c.options.threads = options.threads;
   c.options.cache_dir = api::cache_folder(options.cache_directory);
   if (!options.search) c.options.disabled = {"search"};
-  for (const auto& [name, value] : values) c.options.dims[name] = {value, value, value};
+  for (const auto& [name, value] : options.dims) c.options.dims[name] = {value, value, value};
+  for (const auto& [name, value] : typical) {
+    const sym::Interval range = source->graph.syms().symbol_range(*source->graph.syms().find_symbol(name));
+    if (value < range.lo || value > range.hi) raise(diagnose(Code::dim_out_of_range, name, value, range.lo, range.hi));
+    c.options.dims[name] = {range.lo, range.hi, value};
+  }
   c.input.format = driver::Format::graph;
-  c.input.graph = graph->graph;
-  if (Diagnostics bad = driver::run_passes(c, "schedule", "bind"); !bad.empty()) raise(bad);
-  return std::make_shared<const Compiled>(*c.expanded, driver::chosen_candidate(c).program, c.machine,
-                                          std::vector<uint8_t>{});
+  c.input.graph = source->graph;
+  if (options.interrupted) c.options.interrupted = options.interrupted;
+  for (const auto& [first, last] : {std::pair{"bind", "search"}, std::pair{"schedule", "schedule"}}) {
+    if (Diagnostics bad = driver::run_passes(c, last, first); !bad.empty()) raise(bad);
+    if (c.options.interrupted())
+      throw Error(Error::Kind::interrupted, "", "", "", "the compilation was interrupted");
+  }
+  auto fresh = std::make_unique<Made>(*c.bound, driver::chosen_candidate(c).program, c.machine, std::vector<uint8_t>{});
+  if (!typical.empty()) fresh->set_unfused(c.unfused->program);
+  made = std::move(fresh);
+  // A range of one value is no open dimension.
+  dims.clear();
+  for (const sym::Expr d : made->graph.dims()) dims.push_back(made->graph.syms().symbol_name(d));
 }
 
-std::shared_ptr<const Compiled> Program::Impl::code_for(std::span<const std::vector<int64_t>> shapes) const {
-  std::vector<int64_t> key;
-  std::map<std::string, int64_t> values;
-  if (!dims.empty()) {
-    values = values_of(shapes);
-    for (const std::string& d : dims) key.push_back(values.at(d));
-  } else {
-    values = options.dims;
-  }
-  {
-    const std::lock_guard lock(mutex);
-    const auto known = codes.find(key);
-    if (known != codes.end()) return known->second;
-  }
-  // Two threads may both make it; the first one's stays.
-  std::shared_ptr<const Compiled> fresh = make(values);
+std::map<std::string, int64_t> Program::Impl::values(std::span<const std::vector<int64_t>> shapes) const {
+  const std::unique_lock pool = made ? std::unique_lock<std::mutex>() : std::unique_lock(source->mutex);
+  std::map<std::string, int64_t> out = values_of(made ? made->graph : source->graph, shapes);
+  std::erase_if(out, [&](const auto& v) { return std::find(dims.begin(), dims.end(), v.first) == dims.end(); });
+  for (const std::string& d : dims)
+    if (!out.count(d)) raise(diagnose(Code::unbound_dim, d, d));
+  return out;
+}
+
+std::shared_ptr<const Shapes> Program::Impl::shapes_for(std::span<const std::vector<int64_t>> shapes) const {
   const std::lock_guard lock(mutex);
-  return codes.emplace(std::move(key), std::move(fresh)).first->second;
+  std::map<std::string, int64_t> at_call = values(shapes);
+  if (!made) {
+    make(at_call);
+    at_call = values(shapes);
+  }
+  std::vector<int64_t> key;
+  for (const std::string& d : dims) key.push_back(at_call.at(d));
+  if (const auto known = made->shapes.find(key); known != made->shapes.end()) return known->second;
+  const graph::Graph at = take(graph::bind(made->graph, at_call));
+  auto out = std::make_shared<Shapes>();
+  out->dims = std::move(at_call);
+  for (const graph::ValueId v : at.leaves(graph::Op::input))
+    out->inputs.push_back({at.producer(v).attributes.get<std::string>("name"), at.type(v).dtype, at.extents(v)});
+  for (const graph::Output& o : at.outputs())
+    out->outputs.push_back({o.name, at.type(o.value).dtype, at.extents(o.value)});
+  if (made->shapes.size() >= kMaxShapes) made->shapes.clear();
+  return made->shapes.emplace(std::move(key), std::move(out)).first->second;
+}
+
+std::shared_ptr<const Compiled> Program::Impl::code_for(const Shapes& shapes) const {
+  if (!made->unfused || !made->dispatch.unfused(shapes.dims)) return made->chosen;
+  const std::lock_guard lock(mutex);
+  if (!made->fallback) made->fallback = std::make_shared<const Compiled>(made->graph, *made->unfused, made->machine);
+  return made->fallback;
 }
 
 Threads::Threads(int count) {
@@ -264,12 +268,16 @@ int Threads::count() const { return impl_->pool.workers(); }
 namespace api {
 
 std::shared_ptr<const Program::Impl> program_of(const graph::Graph& g, const tile::Program& program,
-                                                const Machine& machine, std::vector<uint8_t> object) {
+                                                const Machine& machine, std::vector<uint8_t> object,
+                                                const tile::Program* unfused, const driver::Dispatch& dispatch) {
   auto impl = std::make_shared<Program::Impl>();
   impl->inputs = leaf_arguments(g, graph::Op::input);
   impl->scalars = leaf_arguments(g, graph::Op::scalar);
   impl->outputs = output_arguments(g);
-  impl->codes[{}] = std::make_shared<const Compiled>(g, program, machine, std::move(object));
+  for (const sym::Expr d : g.dims()) impl->dims.push_back(g.syms().symbol_name(d));
+  impl->made = std::make_unique<Made>(g, program, machine, std::move(object));
+  if (!impl->dims.empty() && unfused) impl->made->set_unfused(*unfused);
+  impl->made->dispatch = dispatch;
   return impl;
 }
 
@@ -278,10 +286,8 @@ std::shared_ptr<const Program::Impl> program_of(const graph::Graph& g, const til
 Program Program::load(const std::string& folder) {
   return guarded([&] {
     driver::Artefact a = take(driver::load_artefact(folder));
-    if (!a.program.dims.empty())
-      raise(diagnose(Code::not_available,
-                     "running an artefact with open dimensions from the library (`cleave run` does)"));
-    return Program(api::program_of(a.best, a.program, a.machine, std::move(a.object)));
+    return Program(api::program_of(a.input, a.program, a.machine, std::move(a.object),
+                                   a.unfused ? &*a.unfused : nullptr, a.dispatch));
   });
 }
 
@@ -289,19 +295,28 @@ Program Program::compile(const Graph& graph, const CompileOptions& options) {
   return guarded([&] {
     auto impl = std::make_shared<Impl>();
     impl->options = options;
-    impl->graph = graph.shared();
+    impl->source = graph.shared();
     impl->inputs = graph.inputs();
     impl->scalars = graph.scalars();
     impl->outputs = graph.outputs();
+    std::map<std::string, int64_t> typical = options.typical;
     std::vector<std::string> unknown;
     for (const auto& [name, value] : options.dims) unknown.push_back(name);
+    for (const auto& [name, value] : typical) unknown.push_back(name);
+    bool known = true;
     for (const Graph::Dim& d : graph.dims()) {
       std::erase(unknown, d.name);
-      if (!options.dims.count(d.name)) impl->dims.push_back(d.name);
+      if (options.dims.count(d.name)) {
+        typical.erase(d.name);
+        continue;
+      }
+      if (d.low == d.high) typical[d.name] = d.low;
+      impl->dims.push_back(d.name);
+      known = known && typical.count(d.name);
     }
     if (!unknown.empty()) raise(diagnose(Code::undefined_name, unknown[0]));
     // What can be made now is made now, so that a run cannot meet an unsupported operator.
-    if (impl->dims.empty()) impl->codes[{}] = impl->make(options.dims);
+    if (known) impl->make(typical);
     return Program(std::shared_ptr<const Impl>(std::move(impl)));
   });
 }
@@ -311,13 +326,13 @@ std::vector<Argument> Program::scalars() const { return impl_->scalars; }
 std::vector<Argument> Program::outputs() const { return impl_->outputs; }
 size_t Program::compilations() const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->codes.size();
+  return impl_->made ? 1 + (impl_->made->fallback != nullptr) : 0;
 }
 
 std::vector<std::vector<int64_t>> Program::output_shapes(const std::vector<std::vector<int64_t>>& input_shapes) const {
   return guarded([&] {
     std::vector<std::vector<int64_t>> out;
-    for (const Signature& s : impl_->code_for(input_shapes)->outputs) out.push_back(s.extents);
+    for (const Signature& s : impl_->shapes_for(input_shapes)->outputs) out.push_back(s.extents);
     return out;
   });
 }
@@ -327,12 +342,12 @@ void Program::run(std::span<const View> inputs, std::span<const View> outputs, s
   guarded([&] {
     std::vector<std::vector<int64_t>> shapes;
     for (const View& v : inputs) shapes.push_back(v.shape);
-    const auto code = impl_->code_for(shapes);
-    check(inputs, code->inputs, "inputs");
-    check(outputs, code->outputs, "outputs");
-    if (scalars.size() != code->scalars)
+    const auto at = impl_->shapes_for(shapes);
+    check(inputs, at->inputs, "inputs");
+    check(outputs, at->outputs, "outputs");
+    if (scalars.size() != impl_->made->scalars)
       raise(diagnose(Code::bad_call,
-                     fmt::format("{} scalars were given, the program has {}", scalars.size(), code->scalars)));
+                     fmt::format("{} scalars were given, the program has {}", scalars.size(), impl_->made->scalars)));
     // Kernels may write a result before they have read all of an input: outputs that share memory with another
     // argument are computed apart and copied.
     std::vector<Range> taken;
@@ -341,7 +356,7 @@ void Program::run(std::span<const View> inputs, std::span<const View> outputs, s
     std::vector<Tensor> apart(outputs.size());
     for (size_t i = 0; i < targets.size(); ++i) {
       if (overlaps_itself(targets[i]))
-        raise(diagnose(Code::wrong_input, code->outputs[i].name, "elements of this output share memory"));
+        raise(diagnose(Code::wrong_input, at->outputs[i].name, "elements of this output share memory"));
       const Range own = range_of(targets[i]);
       if (std::any_of(taken.begin(), taken.end(), [&](const Range& r) { return r.overlaps(own); })) {
         apart[i] = zeros(targets[i].type, targets[i].shape);
@@ -349,7 +364,7 @@ void Program::run(std::span<const View> inputs, std::span<const View> outputs, s
       }
       taken.push_back(own);
     }
-    code->run(inputs, targets, scalars, threads ? &threads->impl().pool : nullptr);
+    impl_->code_for(*at)->run(inputs, targets, scalars, at->dims, threads ? &threads->impl().pool : nullptr);
     for (size_t i = 0; i < outputs.size(); ++i)
       if (apart[i].storage) copy_elements(apart[i], outputs[i]);
   });
@@ -362,7 +377,7 @@ std::vector<Tensor> Program::run(std::span<const View> inputs, std::span<const d
     for (const View& v : inputs) shapes.push_back(v.shape);
     std::vector<Tensor> out;
     std::vector<View> views;
-    for (const Signature& s : impl_->code_for(shapes)->outputs) {
+    for (const Signature& s : impl_->shapes_for(shapes)->outputs) {
       out.push_back(zeros(external(s.dtype), s.extents));
       views.push_back(out.back());
     }

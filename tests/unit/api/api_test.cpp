@@ -51,18 +51,64 @@ TEST(Api, BuildsGraphsThatPrintAndParse) {
   EXPECT_EQ(Graph::parse(g.text()).text(), g.text());
 }
 
-TEST(Api, MakesCodeForEachSetOfExtents) {
+void expect_shifted(const Program& p, int64_t rows) {
+  const Tensor x = numbers({rows, 3}, 1);
+  const auto out = p.run({x});
+  ASSERT_EQ(out.at(0).shape, (std::vector<int64_t>{rows, 3}));
+  for (int64_t i = 0; i < 3 * rows; ++i)
+    EXPECT_EQ(out[0].as<float>()[i], x.as<float>()[i] + x.as<float>()[i / 3 * 3]) << rows;
+}
+
+TEST(Api, OneCompilationServesEveryExtent) {
   const Program p = Program::compile(shifted());
   EXPECT_EQ(p.compilations(), 0u);
-  for (const int64_t rows : {4, 1, 0, 4, 7}) {
-    const Tensor x = numbers({rows, 3}, 1);
-    const auto out = p.run({x});
-    ASSERT_EQ(out.at(0).shape, (std::vector<int64_t>{rows, 3}));
-    for (int64_t i = 0; i < 3 * rows; ++i)
-      EXPECT_EQ(out[0].as<float>()[i], x.as<float>()[i] + x.as<float>()[i / 3 * 3]);
-  }
-  EXPECT_EQ(p.compilations(), 4u);
+  for (const int64_t rows : {4, 1, 97, 4, 7, 1000}) expect_shifted(p, rows);
+  EXPECT_EQ(p.compilations(), 1u);
+  expect_shifted(p, 0);  // as the graph was given: the unfused schedule
+  EXPECT_EQ(p.compilations(), 2u);
+  expect_shifted(p, 5);
+  EXPECT_EQ(p.compilations(), 2u);
   EXPECT_EQ(p.output_shapes({{4, 3}}).at(0), (std::vector<int64_t>{4, 3}));
+  error_of([&] { p.output_shapes({{4, 4}, {1}}); }, "CLV6006");
+  error_of([&] { p.output_shapes({{4}}); }, "CLV7006");
+  error_of([&] { p.run({numbers({4, 4})}); }, "CLV7006");
+}
+
+TEST(Api, TypicalExtentsAreCompiledForAtOnce) {
+  CompileOptions options;
+  options.typical["S"] = 64;
+  const Program p = Program::compile(shifted(), options);
+  EXPECT_EQ(p.compilations(), 1u);
+  for (const int64_t rows : {64, 1, 2000}) expect_shifted(p, rows);
+  EXPECT_EQ(p.compilations(), 1u);
+  options.typical["Q"] = 3;
+  error_of([&] { Program::compile(shifted(), options); }, "CLV2002");
+}
+
+// Extents that are functions of a dimension give it its value, and contradict each other when they must.
+TEST(Api, DimensionsFollowFromLinearExtents) {
+  GraphBuilder b("halves");
+  b.dim("S", 1, 50);
+  b.dim("One", 1, 1);
+  const Value x = b.input("x", ElementType::f32, {"2 * S + 1", "One"});
+  const Value y = b.input("y", ElementType::f32, {"S", "One"});
+  const auto cut = [&](int64_t start, const char* stop) {
+    return b.add("slice", {x},
+                 {{"axes", std::vector<int64_t>{0}},
+                  {"starts", std::vector<Extent>{start}},
+                  {"stops", std::vector<Extent>{stop}}});
+  };
+  b.output("z", b.add("add", {cut(0, "S"), y}));
+  const Program p = Program::compile(b.build());
+  for (const int64_t s : {1, 7, 50}) {
+    const auto out = p.run({numbers({2 * s + 1, 1}, 1), numbers({s, 1}, 5)});
+    ASSERT_EQ(out[0].shape, (std::vector<int64_t>{s, 1}));
+    for (int64_t i = 0; i < s; ++i) EXPECT_EQ(out[0].as<float>()[i], 6.0f + 2.0f * static_cast<float>(i));
+  }
+  EXPECT_EQ(p.compilations(), 1u);
+  error_of([&] { p.run({numbers({5, 1}), numbers({3, 1})}); }, "CLV7006");
+  error_of([&] { p.run({numbers({103, 1}), numbers({51, 1})}); }, "CLV2014");
+  error_of([&] { p.run({numbers({4, 1}), numbers({2, 1})}); }, "CLV7006");
 }
 
 TEST(Api, RunsOnStridedAndSharedMemory) {
@@ -116,7 +162,7 @@ TEST(Api, RunsInSeveralThreadsAtOnce) {
     });
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(wrong, std::vector<int>(4, 0));
-  EXPECT_EQ(p.compilations(), 3u);
+  EXPECT_EQ(p.compilations(), 1u);
 }
 
 TEST(Api, SaysWhatIsWrong) {
@@ -181,6 +227,35 @@ TEST(Api, OptimizesSavesAndLoads) {
     EXPECT_EQ(b[0].as<float>()[i], a[0].as<float>()[i]);
   }
   std::filesystem::remove_all(folder);
+}
+
+TEST(Api, OptimizesSavesAndLoadsRanges) {
+  OptimizeOptions options;
+  options.dims["S"] = "0..300@40";
+  options.deterministic = true;
+  const Optimized best = optimize(shifted(), options);
+  EXPECT_THAT(best.report(), testing::AllOf(HasSubstr("<html"), HasSubstr("shifted")));
+  const std::string folder = testing::TempDir() + "/cleave_api_ranges";
+  best.save(folder);
+  for (const Program& p : {best.program(), Program::load(folder)}) {
+    for (const int64_t rows : {40, 1, 300, 17}) expect_shifted(p, rows);
+    EXPECT_EQ(p.compilations(), 1u);
+    expect_shifted(p, 0);
+    error_of([&] { p.run({numbers({301, 3})}); }, "CLV2014");
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Api, CompilationIsInterrupted) {
+  CompileOptions options;
+  options.typical["S"] = 4;
+  options.interrupted = [] { return true; };
+  try {
+    Program::compile(shifted(), options);
+    ADD_FAILURE() << "it was compiled";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.kind(), Error::Kind::interrupted);
+  }
 }
 
 TEST(Api, ConstantsAndScalarsReachTheProgram) {
