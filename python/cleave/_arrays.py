@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
+import threading
 
+from . import _native
 from ._errors import InvalidError, UnsupportedError
 
 _NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "u8": "uint8", "bool": "bool"}
@@ -61,8 +65,6 @@ def dtype_name(array) -> str:
 
 def current_threads() -> int:
     """As many threads as torch uses, or OMP_NUM_THREADS, or the cores of this process."""
-    import os
-
     torch = _torch()
     if torch is not None:
         return torch.get_num_threads()
@@ -70,3 +72,30 @@ def current_threads() -> int:
     if text.isdigit() and int(text) > 0:
         return int(text)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_pools: dict = {}
+_pools_lock = threading.Lock()
+
+
+def pool(threads: int):
+    """The threads that all programs of this process share, or None for the calling thread alone."""
+    if threads <= 1:
+        return None
+    with _pools_lock:
+        if threads not in _pools:
+            _pools[threads] = _native.Threads(threads)
+        return _pools[threads]
+
+
+def _forget_pools():
+    """A child process has none of its parent's threads; their handles must not be destroyed, which would wait for them."""
+    global _pools_lock
+    _pools_lock = threading.Lock()
+    for handle in _pools.values():
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+    _pools.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pools)

@@ -9,6 +9,7 @@ Graphs for training are left to eager as a whole."""
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 
@@ -23,6 +24,8 @@ from ._errors import Error, InvalidError
 _OPTIONS = {"budget": None, "freeze": False, "quiet": False}
 _MODES = {None: None, "default": None, "reduce-overhead": None, "max-autotune": "20s", "max-autotune-no-cudagraphs": "20s"}
 
+# Of the process: graphs that came in, islands that were compiled, graphs of code that had come in before with other shapes or
+# constants, operators that were left to eager.
 stats = {"graphs": 0, "islands": 0, "recompiles": 0, "eager_nodes": 0}
 _lock = threading.Lock()
 
@@ -32,15 +35,28 @@ class _Supported(OperatorSupport):
         return node.op == "call_function" and not fx.holds_no_tensor(node) and not fx.unsupported(node)
 
 
+def _hint(n) -> int:
+    if not isinstance(n, torch.SymInt):
+        return int(n)
+    return n.node.hint if n.node.hint is not None else 1
+
+
+def _storage_order(val) -> list | None:
+    """The axes from the outermost in memory to the innermost; None where that is their own order."""
+    strides = [_hint(n) for n in val.stride()]
+    order = sorted(range(val.dim()), key=lambda i: (-strides[i], i))
+    return None if order == sorted(order) or 0 in strides else order
+
+
 class Island(torch.nn.Module):
-    """A part of a graph as a compiled program."""
+    """A part of a graph as a compiled program. Its results have the order of axes in memory that eager's have."""
 
     def __init__(self, module: torch.fx.GraphModule, name: str, constants: dict, budget):
         super().__init__()
         builder = _native.GraphBuilder(name)
         emitter = aten.Emitter(builder)
         places = [n for n in module.graph.nodes if n.op == "placeholder"]
-        fx.declare_dims(builder, [n.meta["val"].shape for n in places if isinstance(n.meta["val"], torch.Tensor)])
+        typical = fx.declare_dims(builder, [n.meta["val"].shape for n in places if isinstance(n.meta["val"], torch.Tensor)])
         self.takes = []
         for i, node in enumerate(places):
             if not isinstance(node.meta["val"], torch.Tensor):
@@ -52,39 +68,35 @@ class Island(torch.nn.Module):
             emitter.values[node] = builder.input(node.name, emitter.dtype(node), emitter.shape(node))
         results = fx.emit_nodes(emitter, module.graph, module)
         self.single = isinstance(results, torch.fx.Node)
-        self.types = []
+        self.turns = []  # for each result: how to permute what is computed
         for i, node in enumerate([results] if self.single else results):
             value = emitter.values[node]
-            builder.output(f"out{i}", value[0] if isinstance(value, tuple) else value)
+            value = value[0] if isinstance(value, tuple) else value
+            order = _storage_order(emitter.meta(node)) if isinstance(emitter.meta(node), torch.Tensor) else None
+            builder.output(f"out{i}", value if order is None else emitter.add("transpose", value, perm=order))
+            self.turns.append(order and [order.index(axis) for axis in range(len(order))])
         graph = builder.build()
         threads = torch.get_num_threads()
-        if budget and not graph.dims():
-            self.program = _native.optimize(graph, {}, "cpu", budget, threads, 1, False, 0.0, 0.0, None, None).program()
+        if budget:
+            dims = {name: f"{low}..{high}@{typical[name]}" for name, low, high in graph.dims()}
+            self.program = _native.optimize(graph, dims, "cpu", budget, threads, 1, False, 0.0, 0.0, None, None).program()
         else:
-            self.program = _native.Program.compile(graph, {}, threads)
+            self.program = _native.Program.compile(graph, {}, typical, threads)
         self.types = [dtype for _, dtype, _ in self.program.outputs()]
-        self.threads = threads
-        self.pool = _native.Threads(threads) if threads > 1 else None
 
     def forward(self, *args):
         inputs = [_arrays.given(args[i]) for i in self.takes]
         shapes = self.program.output_shapes([_arrays.shape(x) for x in inputs])
         outputs = [_arrays.empty(True, dtype, shape) for dtype, shape in zip(self.types, shapes)]
-        before = self.program.compilations()
-        self.program.run(inputs, outputs, [], self.pool if torch.get_num_threads() == self.threads else None)
-        if before and self.program.compilations() != before:
-            with _lock:
-                stats["recompiles"] += 1
+        self.program.run(inputs, outputs, [], _arrays.pool(torch.get_num_threads()))
+        outputs = [o if turn is None else o.permute(turn) for o, turn in zip(outputs, self.turns)]
         return outputs[0] if self.single else tuple(outputs)
 
 
 def _flops(node) -> float:
     """Work of a node: two for each product of a contraction, else one an element of the result."""
     def size(val):
-        total = 1
-        for n in val.shape:
-            total *= n.node.hint if isinstance(n, torch.SymInt) and n.node.hint is not None else int(n)
-        return total
+        return math.prod(_hint(n) for n in val.shape)
 
     val = node.meta.get("val")
     val = val[0] if isinstance(val, (tuple, list)) and val else val
@@ -92,14 +104,13 @@ def _flops(node) -> float:
         return 0.0
     name = aten.name_of(node.target)
     tensors = [a.meta["val"] for a in node.args if isinstance(a, torch.fx.Node) and isinstance(a.meta.get("val"), torch.Tensor)]
-    hint = lambda n: n.node.hint if isinstance(n, torch.SymInt) else int(n)
     if name in ("aten.mm", "aten.bmm", "aten.matmul", "aten.linear", "aten.addmm", "aten.baddbmm") and tensors:
         first = tensors[-2] if name in ("aten.addmm", "aten.baddbmm") else tensors[0]
-        return 2.0 * size(val) * hint(first.shape[-1])
+        return 2.0 * size(val) * _hint(first.shape[-1])
     if "attention" in name and len(tensors) >= 3:
-        return 2.0 * size(tensors[0]) * hint(tensors[1].shape[-2]) * 2
+        return 2.0 * size(tensors[0]) * _hint(tensors[1].shape[-2]) * 2
     if "conv" in name and len(tensors) >= 2:
-        return 2.0 * size(val) * size(tensors[1]) / max(1, hint(tensors[1].shape[0]))
+        return 2.0 * size(val) * size(tensors[1]) / max(1, _hint(tensors[1].shape[0]))
     return float(size(val))
 
 
@@ -134,8 +145,10 @@ def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: 
         islands += 1
     total = sum(work.values())
     eager = sum(work[n] for n in left)
+    compiling = torch._guards.CompileContext.current_compile_id()
     with _lock:
         stats["graphs"] += 1
+        stats["recompiles"] += compiling is not None and (compiling.frame_compile_id or 0) > 0
         stats["islands"] += islands
         stats["eager_nodes"] += len(left)
     if not quiet:

@@ -27,7 +27,8 @@ def unsupported(node) -> str:
     name = aten.name_of(node.target)
     if name not in aten.TABLE and name not in _INLINED:
         return name
-    for val in pytree.tree_leaves(node.meta.get("val")):
+    reads = [a.meta.get("val") for a in node.all_input_nodes]
+    for val in pytree.tree_leaves((node.meta.get("val"), reads)):
         if isinstance(val, torch.Tensor):
             if val.dtype not in aten.DTYPES:
                 return f"{name} of {val.dtype}"
@@ -81,20 +82,25 @@ def constant(emitter, name, tensor) -> int:
     return emitter.builder.constant(name, _arrays.given(tensor))
 
 
-def declare_dims(builder, shapes, ranges=None):
-    """The dimensions that the extents name, with their ranges."""
-    seen = set()
+def _example(env, symbol):
+    """The value of a symbol when the program was traced; None for one that depends on data."""
+    return (env.backed_var_to_val if hasattr(env, "backed_var_to_val") else env.var_to_val).get(symbol)
+
+
+def declare_dims(builder, shapes, ranges=None) -> dict:
+    """Declares the dimensions that the extents name, with their ranges; gives the value that each has in the example."""
+    seen = {}
     for shape in shapes:
         for n in shape:
             if isinstance(n, torch.SymInt):
                 for symbol in n.node.expr.free_symbols:
                     if str(symbol) not in seen:
-                        seen.add(str(symbol))
+                        seen[str(symbol)] = _example(n.node.shape_env, symbol)
                         bounds = (ranges or {}).get(symbol)
                         low = max(0, int(bounds.lower)) if bounds is not None else 0
                         high = int(bounds.upper) if bounds is not None and bounds.upper < 2**31 else 2**31
                         builder.dim(str(symbol), low, high)
-    return seen
+    return {name: int(value) for name, value in seen.items() if value is not None}
 
 
 class Exported:
@@ -113,8 +119,8 @@ class Exported:
         self.user_inputs = []  # for each user input in order: its index among the graph's inputs, or None
         self.places = {}  # name of a placeholder -> its user input, or the tensor that the module holds
         nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
-        declare_dims(builder, [n.meta["val"].shape for n in nodes if isinstance(n.meta.get("val"), torch.Tensor)],
-                     program.range_constraints)
+        self.typical = declare_dims(
+            builder, [n.meta["val"].shape for n in nodes if isinstance(n.meta.get("val"), torch.Tensor)], program.range_constraints)
         tensors = 0
         self.held = {}
         for node, spec in zip(nodes, signature.input_specs):

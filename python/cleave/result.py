@@ -12,19 +12,25 @@ from .graph import Graph
 
 
 class Program:
-    """A compiled program. Call it with arrays in the order of `inputs`; scalars go by name. Safe to call from several threads."""
+    """A compiled program. Call it with arrays in the order of `inputs`, scalars by name; one that was made from a function or a
+    module of PyTorch takes the arguments of that. Safe to call from several threads."""
 
-    def __init__(self, native, threads: int = 1):
+    def __init__(self, native, threads: int | None = None, exported=None):
         self._native = native
-        self._pool = _native.Threads(threads) if threads > 1 else None
+        self._threads = threads  # None: as many as are current at each call
+        self._exported = exported
         self.inputs, self.outputs, self.scalars = native.inputs(), native.outputs(), native.scalars()
 
     @property
     def compilations(self) -> int:
-        """How many sets of extents there is code for."""
+        """How much code there is: one compilation serves every extent; 2 once the unfused schedule was needed too."""
         return self._native.compilations()
 
     def __call__(self, *arrays, out=None, **scalars):
+        if self._exported is not None:
+            if out is not None:
+                raise InvalidError("`out` is for graphs: functions and modules make their results", node="out")
+            return self._exported.call(self.run, arrays, scalars)
         results = self.run(list(arrays), scalars, out)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -43,12 +49,12 @@ class Program:
             raise InvalidError(f"`{next(iter(scalars))}` is no scalar of this program")
         ready = [_arrays.given(a) for a in arrays]
         shapes = self._native.output_shapes([_arrays.shape(a) for a in ready])
-        torch_like = any(_arrays.is_torch(a) for a in arrays)
+        torch_like = self._exported is not None or any(_arrays.is_torch(a) for a in arrays)
         if out is None:
             results = [_arrays.empty(torch_like, dtype, shape) for (_, dtype, _), shape in zip(self.outputs, shapes)]
         else:
             results = list(out) if isinstance(out, (list, tuple)) else [out]
-        self._native.run(ready, results, numbers, self._pool)
+        self._native.run(ready, results, numbers, _arrays.pool(self._threads or _arrays.current_threads()))
         return results
 
     def __repr__(self) -> str:
@@ -59,37 +65,16 @@ class Program:
 class Result:
     """What optimize() found: always a verified program; where nothing was faster, the graph as it was given."""
 
-    def __init__(self, native, graph, threads: int, exported=None, open_dims: dict | None = None):
+    def __init__(self, native, threads: int | None, exported=None):
         self._found = native
-        self._graph = graph
-        self._exported = exported
-        self._threads = threads
-        self.program = Program(native.program(), threads)
-        self._open = None
-        self._open_dims = open_dims or {}
+        self.program = Program(native.program(), threads, exported)
         self._json = json.loads(native.json())
 
     # -- running ------------------------------------------------------------------------------------------------------
     def __call__(self, *args, out=None, **kwargs):
         """Arrays in the order of the inputs (or the arguments of the function or module that was optimised). Results are torch
         tensors if an input is, else numpy arrays."""
-        if self._exported is not None:
-            return self._exported.call(self._run, args, kwargs)
-        results = self._run(list(args), kwargs, out)
-        return results[0] if len(results) == 1 else tuple(results)
-
-    def _run(self, arrays, scalars=None, out=None):
-        return self._for(arrays).run(arrays, scalars, out)
-
-    def _for(self, arrays) -> Program:
-        # Extents other than those that were tuned: code that the cost model chooses, made once for each set.
-        if self._open_dims:
-            for array, (_, _, shape) in zip(arrays, self.program.inputs):
-                if [int(n) for n in array.shape] != [int(n) for n in shape]:
-                    if self._open is None:
-                        self._open = Program(_native.Program.compile(self._graph, {}, self._threads), self._threads)
-                    return self._open
-        return self.program
+        return self.program(*args, out=out, **kwargs)
 
     # -- what was found -------------------------------------------------------------------------------------------------
     @property
@@ -133,7 +118,8 @@ class Result:
 
     @property
     def compilations(self) -> int:
-        return self.program.compilations + (self._open.compilations if self._open else 0)
+        """How much code there is: 1, or 2 once calls were served by the unfused schedule (docs/dynamic.md)."""
+        return self.program.compilations
 
     def source(self, stage: str = "tile") -> str:
         """A stage as text: graph, stabilised, itgraph, tile, vec, llvm, asm."""
@@ -146,6 +132,17 @@ class Result:
         for i, step in enumerate(steps.get("steps", steps) if isinstance(steps, dict) else steps):
             lines.append(f"  {i + 1}. " + (step if isinstance(step, str) else json.dumps(step)))
         return "\n".join(lines)
+
+    def report(self, path=None) -> str:
+        """One HTML page about all of it, without network: its text, which is also written to `path` if that is given."""
+        text = self._found.report()
+        if path is not None:
+            try:
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+            except OSError as error:
+                raise InvalidError(f"the report cannot be written: {error}", node=os.fspath(path)) from error
+        return text
 
     def export(self, folder) -> str:
         """The artefact folder (docs/cli.md); `cleave run`, `bench` and `check` take it, and cleave.load."""
@@ -161,7 +158,7 @@ class Result:
 
 def load(folder) -> Program:
     """The program of an artefact folder."""
-    return Program(_native.Program.load(os.fspath(folder)), _arrays.current_threads())
+    return Program(_native.Program.load(os.fspath(folder)))
 
 
 def _budget(budget) -> str:
@@ -193,26 +190,28 @@ def _graph_of(what, args, kwargs, dynamic_shapes):
                        hint="a function or module of PyTorch, an ExportedProgram, a cleave.Graph, a .graph or .onnx file")
 
 
-def _dims(graph, args, given: dict) -> dict:
-    """name -> "low..high@value" for each open dimension: the value from the arguments, or as given."""
-    import re
-
-    open_dims = {name: (low, high) for name, low, high in graph.dims()}
-    values = {}
+def _values(graph, args) -> dict:
+    """The values of dimensions that the shapes of arrays mean."""
+    names = {name for name, _, _ in graph.dims()}
+    out = {}
     for array, (_, _, shape) in zip(args, graph.inputs()):
         for have, want in zip(getattr(array, "shape", ()), shape):
-            if isinstance(want, str) and re.fullmatch(r"\w+", want) and want in open_dims:
-                values.setdefault(want, int(have))
+            if want in names:
+                out.setdefault(want, int(have))
+    return out
+
+
+def _dims(graph, values: dict, given: dict) -> dict:
+    """name -> "low..high@value" for each open dimension: the value of the example, or what is given."""
     out = {}
-    for name, (low, high) in open_dims.items():
+    for name, low, high in graph.dims():
         if name in given:
-            out[name] = str(given[name])
+            out[name] = str(given.pop(name))
         elif name in values:
             out[name] = f"{low}..{high}@{values[name]}"
     for name in given:
-        if name not in open_dims:
-            raise InvalidError(f"the graph has no dimension `{name}`", node=name,
-                               hint=f"its dimensions are {', '.join(open_dims) or 'none'}")
+        names = ", ".join(n for n, _, _ in graph.dims())
+        raise InvalidError(f"the graph has no dimension `{name}`", node=name, hint=f"its dimensions are {names or 'none'}")
     return out
 
 
@@ -231,28 +230,24 @@ def optimize(what, args: Sequence[Any] = (), kwargs: dict | None = None, *, dyna
 
     Raises cleave.Error: InvalidError, UnsupportedError, VerifyError, ToolchainError; each with code, node and hint."""
     graph, exported = _graph_of(what, args, kwargs, dynamic_shapes)
-    tensors = args
-    if exported is not None:
-        from torch.utils import _pytree as pytree
-
-        flat = pytree.tree_leaves((tuple(args), dict(kwargs or {})))
-        tensors = [a for a, index in zip(flat, exported.user_inputs) if index is not None]
-    chosen = _dims(graph, tensors, dict(dims or {}))
-    threads = threads or _arrays.current_threads()
+    chosen = _dims(graph, _values(graph, args) if exported is None else exported.typical, dict(dims or {}))
     report = None
     if callback is not None:
         def report(tried, candidates, best, seconds):
             callback({"tried": tried, "candidates": candidates, "best_speedup": best, "seconds": seconds})
-    found = _native.optimize(graph, chosen, target, _budget(budget), threads, seed, deterministic, rtol, atol, cache_dir, report)
-    return Result(found, graph, threads, exported, {n: v for n, v in chosen.items() if ".." in v})
+    found = _native.optimize(graph, chosen, target, _budget(budget), threads or _arrays.current_threads(), seed,
+                             deterministic, rtol, atol, cache_dir, report)
+    return Result(found, threads, exported)
 
 
 def compile(what, args: Sequence[Any] = (), kwargs: dict | None = None, *, dynamic_shapes=None, dims: dict | None = None,
             threads: int | None = None, search: bool = True) -> Program:
-    """The schedule that the cost model prefers, compiled and not measured. Dimensions that `dims` leaves open follow from the
-    inputs of each run. Functions and modules: use optimize(..., deterministic=True)."""
+    """The schedule that the cost model prefers, compiled and neither verified nor measured; takes what optimize() takes.
+    Dimensions that `dims` leaves open follow from the inputs of each run; one compilation serves them all. It happens now when
+    example arguments say their typical values, else at the first run. Ctrl-C raises KeyboardInterrupt."""
     graph, exported = _graph_of(what, args, kwargs, dynamic_shapes)
-    if exported is not None:
-        raise UnsupportedError("compile() of a function or module", hint="cleave.optimize(..., deterministic=True)")
-    threads = threads or _arrays.current_threads()
-    return Program(_native.Program.compile(graph, dict(dims or {}), threads, search), threads)
+    typical = _values(graph, args) if exported is None else exported.typical
+    fixed = dict(dims or {})
+    typical = {name: value for name, value in typical.items() if name not in fixed}
+    native = _native.Program.compile(graph, fixed, typical, threads or _arrays.current_threads(), search)
+    return Program(native, threads, exported)

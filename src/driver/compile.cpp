@@ -10,12 +10,14 @@ namespace cleave::driver {
 
 namespace {
 
-// Views of the program's arguments; positions that it does not use may be missing at the end.
+// Views of the program's arguments; positions that it does not use may be missing at the end. Constants have no extents
+// that depend on dims.
 std::vector<jit::TensorView> views(const std::vector<lower::Argument>& arguments, std::span<void* const> data,
                                    const lower::Lowered& l, std::span<const int64_t> extents) {
   std::vector<jit::TensorView> out;
   for (size_t i = 0; i < arguments.size(); ++i)
-    out.push_back({data[i], arguments[i].dtype, l.shape(arguments[i], extents), {}});
+    out.push_back(
+        {data[i], arguments[i].dtype, extents.empty() ? arguments[i].shape : l.shape(arguments[i], extents), {}});
   return out;
 }
 

@@ -149,7 +149,7 @@ Result<std::vector<runtime::Launch>> launches(const lower::Lowered& l, const Com
     if (x.once != once) continue;
     TRY_ASSIGN(const CleaveKernel kernel, module.function(x.function));
     runtime::Launch launch{x.function, kernel, x.tasks, {}, x.scratch_bytes, {}};
-    if (!l.dims.empty()) {
+    if (!l.dims.empty() && !once) {  // dims have no part in what runs once
       // `l` lives as long as the executable.
       launch.count = [&l, n = x.tasks_of](const int64_t* e) { return l.syms->evaluate(n, values_of(l, e)); };
       launch.scratch = [&l, n = x.scratch_of](const int64_t* e) { return l.syms->evaluate(n, values_of(l, e)); };

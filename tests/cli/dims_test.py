@@ -37,6 +37,23 @@ class Dims(CliTest):
         # Without a value: what it was tuned for.
         self.assertEqual(self.json("run", out, "--threads", "1")["outputs"][0]["shape"], [3, 300])
 
+    def test_constants_beside_open_dimensions(self):
+        weights = ", ".join(str(i / 10) for i in range(24))
+        path = self.file("mlp.graph", f"""graph mlp {{
+  dim S in 0..2147483648
+  input X: f32[S, 8]
+  const W: f32[8, 3] = [{weights}]
+  output Y = relu(contract(X, W, spec="i k, k j -> i j"))
+}}
+""")
+        out = str(self.folder / "mlp")
+        self.json("optimize", path, "--dim", "S=0..2147483648@70", "--deterministic", "--threads", "1", "-o", out)
+        for s in (0, 1, 5, 70, 1000):
+            for what in (out, path):
+                dim = f"S={s}" if what == out else f"S=0..2147483648@{s}"
+                run = self.json("run", what, "--dim", dim, "--check", "--threads", "1")
+                self.assertEqual(run["outputs"][0]["shape"], [s, 3])
+
     def test_what_is_not_served_is_refused(self):
         out, _ = self.made()
         self.fails(2, "error[CLV2014]: the dimension `N` is 901, outside its range 0..900", "run", out, "--dim", "N=901")
