@@ -11,7 +11,6 @@
 #include <nanobind/stl/vector.h>
 #include <cleave/cleave.hpp>
 
-
 namespace nb = nanobind;
 using namespace nb::literals;
 

@@ -208,8 +208,7 @@ void Program::Impl::make(const std::map<std::string, int64_t>& typical) const {
   if (options.interrupted) c.options.interrupted = options.interrupted;
   for (const auto& [first, last] : {std::pair{"bind", "search"}, std::pair{"schedule", "schedule"}}) {
     if (Diagnostics bad = driver::run_passes(c, last, first); !bad.empty()) raise(bad);
-    if (c.options.interrupted())
-      throw Error(Error::Kind::interrupted, "", "", "", "the compilation was interrupted");
+    if (c.options.interrupted()) throw Error(Error::Kind::interrupted, "", "", "", "the compilation was interrupted");
   }
   auto fresh = std::make_unique<Made>(*c.bound, driver::chosen_candidate(c).program, c.machine, std::vector<uint8_t>{});
   if (!typical.empty()) fresh->set_unfused(c.unfused->program);
