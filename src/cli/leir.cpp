@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/codes.hpp"
+#include "bridge/raise.hpp"
 #include "cli/terminal.hpp"
 #include "driver/leir.hpp"
 #include "driver/leir_native.hpp"
+#include "driver/leir_raise.hpp"
 #include "driver/report.hpp"
 #include "leir_emit/c.hpp"
 
@@ -40,6 +42,12 @@ class LeirCommand {
     s = verb(top, "lower", "Print a program in another language.", [this] { return lower(); });
     s->add_option("--to", to_, "c or cuda")->check(CLI::IsMember({"c", "cuda"}));
     s->add_flag("--fast", fast_, "sums may be reassociated, multiply-adds contracted");
+    s = verb(top, "raise", "Print a program as a tensor graph, which `cleave optimize` takes.",
+             [this] { return raise(); });
+    s->add_flag("--check", r_.check, "compare the graph with the interpreter");
+    s->add_option("--inputs", r_.inputs, "an .npz file, or .npy files in the order of the header");
+    s->add_option("--seed", r_.seed, "of random data");
+    s->add_option("--max-steps", r_.max_steps, "give up beyond this many operations");
     s = verb(top, "bench", "Time a program compiled in this process against its C text at -O3.",
              [this] { return bench(); });
     s->add_option("--inputs", r_.inputs, "an .npz file, or .npy files in the order of the header");
@@ -183,6 +191,22 @@ class LeirCommand {
     if (auto code = load(true)) return *code;
     const auto text = to_ == "cuda" ? leir::emit_cuda(*program_) : leir::emit_c(*program_, {.strict = !fast_});
     return text ? print(*text) : fail(text.errors(), &text_.source);
+  }
+
+  int raise() {
+    if (auto code = load(true)) return *code;
+    const auto graph = bridge::raise(*program_, "leir");
+    if (!graph) return fail(graph.errors(), &text_.source);
+    std::string verdict;
+    if (r_.check) {
+      const auto checked = driver::check_raised(r_, *program_, *graph);
+      if (!checked) return fail(checked.errors(), &text_.source);
+      verdict = *checked;
+    }
+    const std::string text = graph::print(*graph);
+    if (json_)
+      return print(nlohmann::json{{"schema", "cleave.leir.raise/1"}, {"graph", text}, {"verdict", verdict}}.dump() + "\n");
+    return print(text + (verdict.empty() ? "" : "# " + verdict + "\n"));
   }
 
   int bench() {

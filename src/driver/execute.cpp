@@ -179,7 +179,8 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
     case Format::vec:
       return diagnose(Code::not_available, "running vector IR (it does not say what its arguments are)");
     case Format::graph:
-    case Format::onnx: {
+    case Format::onnx:
+    case Format::leir: {
       Compilation c;
       c.options = request.options;
       c.path = request.path;

@@ -5,6 +5,7 @@
 
 #include "base/codes.hpp"
 #include "base/lexer.hpp"
+#include "driver/leir_raise.hpp"
 #include "frontend/file.hpp"
 #include "frontend/npy.hpp"
 
@@ -19,6 +20,7 @@ const char* name(Format format) {
     case Format::itgraph: return "itgraph";
     case Format::tile: return "tile";
     case Format::vec: return "vec";
+    case Format::leir: return "leir";
     case Format::artefact: return "artefact";
   }
   return "";
@@ -67,6 +69,7 @@ std::optional<Format> format_of_extension(const std::string& extension) {
   if (extension == ".itg") return Format::itgraph;
   if (extension == ".tile") return Format::tile;
   if (extension == ".vec") return Format::vec;
+  if (extension == ".leir") return Format::leir;
   return std::nullopt;
 }
 
@@ -75,6 +78,7 @@ std::optional<Format> format_of_word(const std::string& word) {
   if (word == "itgraph") return Format::itgraph;
   if (word == "tile") return Format::tile;
   if (word == "func") return Format::vec;
+  if (word == "in" || word == "const" || word == "param" || word == "out") return Format::leir;
   return std::nullopt;
 }
 
@@ -144,6 +148,11 @@ Result<Input> read_input(const std::string& path, SourceText& source, const Onnx
     case Format::graph: {
       TRY_ASSIGN(graph::Graph g, graph::parse(source, constant_loader(folder)));
       in.graph = std::move(g);
+      break;
+    }
+    case Format::leir: {
+      Diagnostics ignored;
+      TRY_ASSIGN(in.graph, raise_text(source, fs::path(path == "-" ? "leir" : path).stem().string(), ignored));
       break;
     }
     case Format::itgraph: {

@@ -1,4 +1,4 @@
-// What a file holds: a graph, an ONNX model, an itGraph, a tile program, vector IR, or an artefact folder.
+// What a file holds: a graph, an ONNX model, a LEIR program (raised to a graph), an itGraph, a tile program, vector IR, or an artefact folder.
 #pragma once
 
 #include <optional>
@@ -14,14 +14,14 @@
 
 namespace cleave::driver {
 
-enum class Format { graph, onnx, itgraph, tile, vec, artefact };
+enum class Format { graph, onnx, leir, itgraph, tile, vec, artefact };
 const char* name(Format format);
 
 struct Input {
   Format format = Format::graph;
   std::string path;                   // as given; "-" is standard input
   SourceText source;                  // of texts
-  std::optional<graph::Graph> graph;  // graph, onnx
+  std::optional<graph::Graph> graph;  // graph, onnx, leir
   std::optional<itgraph::Program> it;
   std::optional<tile::Program> tile;
   std::optional<vec::Module> vec;

@@ -114,9 +114,16 @@ Array random_array(const leir::Variable& v, Rng& rng) {
   return a;
 }
 
-// D15: |got - want| within the running error bound, which must itself be under 5 % of the output's scale.
-std::optional<std::string> differs(const Array& got, const Array& want, std::span<const double> bound, double rtol,
-                                   double atol) {
+leir::InterpretOptions storage_options(const LeirRequest& request) {
+  leir::InterpretOptions o;
+  o.max_steps = request.max_steps;
+  return o;
+}
+
+}  // namespace
+
+std::optional<std::string> leir_differs(const Array& got, const Array& want, std::span<const double> bound,
+                                        double rtol, double atol) {
   if (got.shape != want.shape)
     return fmt::format("has the shape [{}], expected is [{}]", fmt::join(got.shape, ","), fmt::join(want.shape, ","));
   double scale = 0;
@@ -137,14 +144,6 @@ std::optional<std::string> differs(const Array& got, const Array& want, std::spa
   }
   return std::nullopt;
 }
-
-leir::InterpretOptions storage_options(const LeirRequest& request) {
-  leir::InterpretOptions o;
-  o.max_steps = request.max_steps;
-  return o;
-}
-
-}  // namespace
 
 Result<LeirText> read_leir(const LeirRequest& request) {
   LeirText out;
@@ -251,7 +250,7 @@ Result<LeirRun> run_leir(const LeirRequest& request, const leir::Program& p) {
       if (const auto e = exact.find(name); e != exact.end() && e->second.real()) bound = e->second.errors;
       // Stored outputs are rounded themselves.
       const double rtol = request.rtol > 0 ? request.rtol : request.f64 ? 1e-10 : 0;
-      if (auto why = differs(run.outputs.at(name), w->second, bound, rtol, request.atol))
+      if (auto why = leir_differs(run.outputs.at(name), w->second, bound, rtol, request.atol))
         return diagnose(Code::leir_differs, name, *why);
     }
     if (request.via != "interpreter") {

@@ -34,6 +34,10 @@ struct LeirText {
 // Reads and parses; errors of the text are in `messages`, so that they are shown with their places.
 Result<LeirText> read_leir(const LeirRequest& request);
 
+// D15: |got - want| within the running error bound, which must itself be under 5 % of the output's scale. Why not.
+std::optional<std::string> leir_differs(const leir::Array& got, const leir::Array& want, std::span<const double> bound,
+                                        double rtol, double atol);
+
 struct LeirRun {
   std::map<std::string, leir::Array> outputs;
   std::vector<std::string> order;  // of the outputs, as in the header

@@ -110,7 +110,8 @@ Result<std::string> stage_text(const ShowRequest& r, SourceText& source) {
   TRY_ASSIGN(Input in, read_input(r.path, source, onnx_options(r.options)));
   switch (in.format) {
     case Format::graph:
-    case Format::onnx: return show_graph(r, std::move(in), source);
+    case Format::onnx:
+    case Format::leir: return show_graph(r, std::move(in), source);
     case Format::itgraph: {
       if (r.stage.empty() || r.stage == "itgraph") return itgraph::print(*in.it);
       if (r.stage != "tile" && !is_code(r.stage)) break;

@@ -50,7 +50,8 @@ bool below(const EquationInfo& q, uint32_t loop) {
   return std::find(q.loops.begin(), q.loops.end(), loop) != q.loops.end();
 }
 
-// D19: every read inside an iteration of `loop` follows a write in the same iteration.
+}  // namespace
+
 bool private_to(const Program& p, uint32_t variable, uint32_t loop) {
   for (const Access& r : p.accesses()) {
     const EquationInfo& q = p.equations()[p.equation_of(r.item)];
@@ -70,8 +71,6 @@ bool private_to(const Program& p, uint32_t variable, uint32_t loop) {
   }
   return true;
 }
-
-}  // namespace
 
 Answer independent(const Program& p, uint32_t loop) {
   const Interval n = p.pool().bounds(p.extent_form(loop));

@@ -124,6 +124,10 @@ bool written_in_same_iteration(const Program& program, const Access& read, const
 std::optional<std::vector<std::pair<int64_t, int64_t>>> written_box(const Program& program, const EquationInfo& w);
 std::vector<uint32_t> common_loops(const EquationInfo& a, const EquationInfo& b);
 
+// D19: is every read of the variable inside an iteration of the loop behind a write in the same iteration, and is it
+// never seen from outside? Then each iteration may have a copy of its own.
+bool private_to(const Program& program, uint32_t variable, uint32_t loop);
+
 // May the loop run in any order (kinds P, V, B)? A recognised reduction over it counts as yes.
 Answer independent(const Program& program, uint32_t loop);
 // Dependence distances between two mentions over the loops that both stand in, outermost first: a number where it is
