@@ -8,6 +8,7 @@
 #include "bridge/raise.hpp"
 #include "cli/terminal.hpp"
 #include "driver/leir.hpp"
+#include "driver/leir_bench.hpp"
 #include "driver/leir_native.hpp"
 #include "driver/leir_raise.hpp"
 #include "driver/report.hpp"
@@ -53,6 +54,10 @@ class LeirCommand {
     s->add_option("--inputs", r_.inputs, "an .npz file, or .npy files in the order of the header");
     s->add_option("--seed", r_.seed, "of random data");
     s->add_option("--runs", runs_, "runs of each at least")->check(CLI::Range(1, 10000));
+    s->add_flag("--raised", raised_, "raise and optimise it, against the faster of both");
+    s->add_option("--budget", budget_, "for optimising: 60s, 500c (candidates), none");
+    s->add_option("--pairs", pairs_, "interleaved pairs that --raised is measured in")->check(CLI::Range(3, 1000));
+    s->add_option("--cache-dir", cache_dir_, "where measurements of this machine are kept");
     s->add_flag("--strict-arithmetic", exact_, "nothing is reassociated or contracted");
     CLI::App* g = top->add_subcommand("grammar", "The grammar for constrained decoding, in GBNF.");
     g->add_flag("--paper", r_.paper, "only what the paper's dialect has");
@@ -209,8 +214,39 @@ class LeirCommand {
     return print(text + (verdict.empty() ? "" : "# " + verdict + "\n"));
   }
 
+  int bench_raised() {
+    driver::Options o;
+    const auto budget = driver::parse_budget(budget_);
+    if (!budget) return fail(budget.errors(), nullptr);
+    o.budget = *budget;
+    o.cache_dir = cache_dir_.empty() ? default_cache() : cache_dir_;
+    const auto b = driver::bench_raised(r_, *program_, o, pairs_);
+    if (!b) return fail(b.errors(), &text_.source);
+    const runtime::Comparison& c = b->comparison;
+    if (json_)
+      return print(nlohmann::json{{"schema", "cleave.leir.raised/1"},
+                                  {"jit_ms", b->jit_seconds * 1e3},
+                                  {"c_ms", b->c_seconds * 1e3},
+                                  {"raised_ms", c.seconds_a * 1e3},
+                                  {"speedup", c.ratio},
+                                  {"low", c.interval.low},
+                                  {"high", c.interval.high},
+                                  {"pairs", c.pairs},
+                                  {"error", b->error},
+                                  {"optimise_seconds", b->optimise_seconds},
+                                  {"schedule", b->schedule}}
+                       .dump() +
+                   "\n");
+    return print(fmt::format(
+        "jit     {:9.4f} ms   as written\nc       {:9.4f} ms   as written\nraised  {:9.4f} ms   {}; {:.1f} s to optimise\n"
+        "speedup {:.2f}x (95 %: {:.2f} to {:.2f}, {} pairs)   outputs differ by {:.1e} of the largest magnitude\n",
+        b->jit_seconds * 1e3, b->c_seconds * 1e3, c.seconds_a * 1e3, b->schedule, b->optimise_seconds, c.ratio,
+        c.interval.low, c.interval.high, c.pairs, b->error));
+  }
+
   int bench() {
     if (auto code = load(true)) return *code;
+    if (raised_) return bench_raised();
     const auto inputs = driver::leir_inputs(r_, *program_);
     if (!inputs) return fail(inputs.errors(), &text_.source);
     double seconds[2], compile[2];
@@ -239,7 +275,9 @@ class LeirCommand {
 
   driver::LeirRequest r_;
   std::string to_ = "c";
-  int runs_ = 21;
+  int runs_ = 21, pairs_ = 21;
+  std::string budget_ = "60s", cache_dir_;
+  bool raised_ = false;
   bool fast_ = false, exact_ = false;
   driver::LeirText text_;
   std::optional<leir::Program> program_;

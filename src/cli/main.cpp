@@ -39,13 +39,6 @@ struct Arguments {
        check = false, unfused = false, measure = false, operators = false;
 };
 
-std::string default_cache() {
-  const char* xdg = std::getenv("XDG_CACHE_HOME");
-  if (xdg && *xdg) return std::string(xdg) + "/cleave";
-  const char* home = std::getenv("HOME");
-  return home && *home ? std::string(home) + "/.cache/cleave" : "";
-}
-
 // Examples come first in every help text.
 class HelpFormatter : public CLI::Formatter {
  public:

@@ -72,6 +72,13 @@ void ProgressLines::show(const tune::Progress& p) {
   drawn_ = true;
 }
 
+std::string default_cache() {
+  const char* xdg = std::getenv("XDG_CACHE_HOME");
+  if (xdg && *xdg) return std::string(xdg) + "/cleave";
+  const char* home = std::getenv("HOME");
+  return home && *home ? std::string(home) + "/.cache/cleave" : "";
+}
+
 bool use_color(Color choice) {
   if (choice == Color::always) return true;
   if (choice == Color::never) return false;

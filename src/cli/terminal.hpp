@@ -33,6 +33,9 @@ bool use_color(Color choice);
 // The rendered diagnostics, their labels coloured.
 std::string painted(const std::string& text, bool color);
 
+// Where measurements are kept unless an option says otherwise; empty: nowhere.
+std::string default_cache();
+
 // 2 usage, 3 input, 4 certificates, 5 speed, 6 toolchain, 1 our own fault.
 int exit_code(const Diagnostics& errors);
 

@@ -79,6 +79,19 @@ Result<Buffers> buffers_of(const leir::Program& p, const std::map<std::string, A
   return out;
 }
 
+Array read_back(const leir::Program& p, const Buffers& b, uint32_t v) {
+  const leir::Variable& var = p.variables()[v];
+  Array a = leir::make_array(var.type, var.shape);
+  const auto width = static_cast<size_t>(leir::byte_size(var.type));
+  for (size_t i = 0; i < static_cast<size_t>(a.elements()); ++i) {
+    if (a.real())
+      a.reals[i] = leir::load_real(var.type, b.bytes[v].data() + i * width);
+    else
+      a.integers[i] = leir::load_integer(var.type, b.bytes[v].data() + i * width);
+  }
+  return a;
+}
+
 Diagnostic failed(const leir::Program& p, int code, const int64_t* at) {
   const leir::Access& a = p.accesses()[static_cast<size_t>(code - 1)];
   std::string where;
@@ -121,25 +134,27 @@ Result<NativeLeir> compile_leir(const leir::Program& p, const std::string& via, 
   return out;
 }
 
+Result<NativeCall> call_native(const leir::Program& p, const NativeLeir& native,
+                               const std::map<std::string, Array>& inputs) {
+  TRY_ASSIGN(Buffers made, buffers_of(p, inputs));
+  const auto b = std::make_shared<Buffers>(std::move(made));
+  NativeCall out;
+  out.run = [b, run = native.run] {
+    int64_t at[64] = {};
+    return run(b->pointers.data(), at);
+  };
+  out.output = [b, &p](uint32_t v) { return read_back(p, *b, v); };
+  return out;
+}
+
 Result<std::map<std::string, Array>> run_native(const leir::Program& p, const NativeLeir& native,
                                                 const std::map<std::string, Array>& inputs) {
   TRY_ASSIGN(Buffers b, buffers_of(p, inputs));
   int64_t at[64] = {};
   if (const int code = native.run(b.pointers.data(), at)) return failed(p, code, at);
   std::map<std::string, Array> out;
-  for (uint32_t v = 0; v < p.variables().size(); ++v) {
-    const leir::Variable& var = p.variables()[v];
-    if (var.role != leir::Role::output) continue;
-    Array a = leir::make_array(var.type, var.shape);
-    const auto width = static_cast<size_t>(leir::byte_size(var.type));
-    for (size_t i = 0; i < static_cast<size_t>(a.elements()); ++i) {
-      if (a.real())
-        a.reals[i] = leir::load_real(var.type, b.bytes[v].data() + i * width);
-      else
-        a.integers[i] = leir::load_integer(var.type, b.bytes[v].data() + i * width);
-    }
-    out.emplace(p.name(v), std::move(a));
-  }
+  for (uint32_t v = 0; v < p.variables().size(); ++v)
+    if (p.variables()[v].role == leir::Role::output) out.emplace(p.name(v), read_back(p, b, v));
   return out;
 }
 

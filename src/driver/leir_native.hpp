@@ -20,6 +20,14 @@ Result<NativeLeir> compile_leir(const leir::Program& program, const std::string&
 Result<std::map<std::string, leir::Array>> run_native(const leir::Program& program, const NativeLeir& native,
                                                       const std::map<std::string, leir::Array>& inputs);
 
+// A call of it on buffers of its own: what it returns is what `run` does; `output` reads a variable's buffer.
+struct NativeCall {
+  std::function<int()> run;
+  std::function<leir::Array(uint32_t variable)> output;
+};
+Result<NativeCall> call_native(const leir::Program& program, const NativeLeir& native,
+                               const std::map<std::string, leir::Array>& inputs);
+
 // Median seconds of a run, of at least `runs` runs and 0.1 s, on the same buffers.
 Result<double> time_native(const leir::Program& program, const NativeLeir& native,
                            const std::map<std::string, leir::Array>& inputs, int runs);

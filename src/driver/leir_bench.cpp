@@ -1,0 +1,101 @@
+#include "driver/leir_bench.hpp"
+
+#include <cmath>
+
+#include "base/codes.hpp"
+#include "bridge/raise.hpp"
+#include "driver/leir_native.hpp"
+#include "driver/pipeline.hpp"
+
+namespace cleave::driver {
+
+using leir::Array;
+
+namespace {
+
+tune::Array memory_of(const std::string& name, const Array& a, DType dtype) {
+  tune::Array out = tune::make_array(name, dtype, a.shape);
+  const auto width = byte_size(dtype);
+  auto* at = static_cast<std::byte*>(out.data.data());
+  for (int64_t i = 0; i < a.elements(); ++i, at += width) {
+    if (is_real(dtype))
+      store_real(dtype, at, leir::element(a, i));
+    else
+      store_integer(dtype, at, a.integers[static_cast<size_t>(i)]);
+  }
+  return out;
+}
+
+// The largest difference relative to the largest magnitude; infinite where one is no number and the other is.
+double difference(const Array& want, const tune::Array& got) {
+  double scale = 0, worst = 0;
+  const auto* at = static_cast<const std::byte*>(got.data.data());
+  for (int64_t i = 0; i < want.elements(); ++i, at += byte_size(got.dtype)) {
+    const double w = leir::element(want, i);
+    const double g = is_real(got.dtype) ? load_real(got.dtype, at) : static_cast<double>(load_integer(got.dtype, at));
+    if ((std::isnan(w) && std::isnan(g)) || w == g) continue;
+    if (!std::isfinite(w) || !std::isfinite(g)) return INFINITY;
+    worst = std::max(worst, std::fabs(w - g));
+    scale = std::max(scale, std::fabs(w));
+  }
+  return worst == 0 ? 0 : worst / std::max(scale, 1e-300);
+}
+
+}  // namespace
+
+Result<RaisedBench> bench_raised(const LeirRequest& request, const leir::Program& p, const Options& options,
+                                 int pairs) {
+  RaisedBench out;
+  TRY_ASSIGN(const auto inputs, leir_inputs(request, p));
+  Compilation c;
+  c.options = options;
+  c.path = request.input;
+  c.input.format = Format::leir;
+  c.input.path = request.input;
+  TRY_ASSIGN(c.input.graph, bridge::raise(p));
+  const double start = runtime::wall_seconds();
+  if (Diagnostics bad = run_passes(c, "tune", "bind"); !bad.empty()) return bad;
+  out.optimise_seconds = runtime::wall_seconds() - start;
+  out.schedule = c.outcome->candidate.summary;
+
+  // The two ways to run it as it is written.
+  std::optional<NativeCall> fastest;
+  double best = INFINITY;
+  for (const char* via : {"jit", "c"}) {
+    TRY_ASSIGN(const NativeLeir native, compile_leir(p, via, false));
+    TRY_ASSIGN(NativeCall call, call_native(p, native, inputs));
+    if (call.run() != 0) return diagnose(Code::leir_input, p.name(0), "leads to a subscript that is out of bounds");
+    const double seconds = runtime::time_best([&] { (void)call.run(); }, 2e-3, 3);
+    (via == std::string("jit") ? out.jit_seconds : out.c_seconds) = seconds;
+    if (seconds < best) fastest = std::move(call);
+    best = std::min(best, seconds);
+  }
+
+  std::vector<tune::Array> given, results;
+  const graph::Graph& g = *c.bound;
+  for (graph::ValueId leaf : g.leaves(graph::Op::input))
+    given.push_back(memory_of(g.value(leaf).name, inputs.at(g.value(leaf).name), g.type(leaf).dtype));
+  for (const graph::Output& o : g.outputs())
+    results.push_back(tune::make_array(o.name, g.type(o.value).dtype, g.extents(o.value)));
+  tune::Call call;
+  for (const tune::Array& a : given) call.inputs.push_back(a.data.data());
+  for (tune::Array& a : results) call.outputs.push_back(a.data.data());
+  SerialExecutor serial;
+  if (Diagnostics bad = c.outcome->runnable->run(call, serial); !bad.empty()) return bad;
+  for (const tune::Array& a : results) {
+    const double error = difference(fastest->output(*p.find(a.name)), a);
+    out.error = std::max(out.error, error);
+    // Each may be as far from exact arithmetic as the verdict allows.
+    if (error > 2 * c.outcome->verdict.bound)
+      return diagnose(Code::leir_differs, a.name,
+                      fmt::format("of the optimised program is {:.2g} of the largest magnitude away, allowed is {:.2g}",
+                                  error, 2 * c.outcome->verdict.bound));
+  }
+  runtime::CompareOptions o;
+  o.pairs = pairs;
+  out.comparison = runtime::compare([&] { (void)c.outcome->runnable->run(call, serial); },
+                                    [&] { (void)fastest->run(); }, o);
+  return out;
+}
+
+}  // namespace cleave::driver
