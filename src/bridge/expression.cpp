@@ -216,8 +216,7 @@ std::optional<Expression::Guard> Expression::guard(NodeId select) const {
     }
     auto certain = [&](const Linear& f) {
       int64_t least = f.constant;
-      for (const auto& [loop, factor] : f.terms)
-        least += factor < 0 ? factor * (lifter_.extents()[loop] - 1) : 0;
+      for (const auto& [loop, factor] : f.terms) least += factor < 0 ? factor * (lifter_.extents()[loop] - 1) : 0;
       return least >= 0;
     };
     const bool same = std::all_of(tests->begin(), tests->end(), [&](const Linear& t) {
@@ -364,8 +363,7 @@ Result<Lifted> Expression::load(NodeId id) {
   }
   if (const auto form = linear(flat); form && a->bounds == sym::Proof::yes && copies == 0) {
     const int64_t all[] = {stride};
-    TRY_ASSIGN(const ValueId line,
-               lifter_.make(Op::reshape, {tensor}, {{"shape", lifter_.symbols(all)}}));
+    TRY_ASSIGN(const ValueId line, lifter_.make(Op::reshape, {tensor}, {{"shape", lifter_.symbols(all)}}));
     TRY_ASSIGN(out, lifter_.element(line, {*form}, 0));
     return lifter_.cast(out, type);
   }

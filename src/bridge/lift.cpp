@@ -12,7 +12,9 @@ using graph::Attributes;
 
 namespace {
 
-bool contains(std::span<const uint32_t> list, uint32_t x) { return std::find(list.begin(), list.end(), x) != list.end(); }
+bool contains(std::span<const uint32_t> list, uint32_t x) {
+  return std::find(list.begin(), list.end(), x) != list.end();
+}
 
 int64_t product(std::span<const int64_t> extents) {
   return std::accumulate(extents.begin(), extents.end(), int64_t{1}, std::multiplies<>());
@@ -63,8 +65,7 @@ Lifted Lifter::literal(double value, DType dtype) { return {b_.literal(value, dt
 Result<Lifted> Lifter::index(uint32_t loop) {
   if (extents_[loop] == 1) return literal(0, DType::i64);
   const int64_t n[] = {extents_[loop]};
-  TRY_ASSIGN(const ValueId v,
-             make(Op::iota, {}, {{"shape", symbols(n)}, {"axis", int64_t{0}}, {"dtype", DType::i64}}));
+  TRY_ASSIGN(const ValueId v, make(Op::iota, {}, {{"shape", symbols(n)}, {"axis", int64_t{0}}, {"dtype", DType::i64}}));
   return Lifted{v, {loop}};
 }
 
@@ -283,9 +284,8 @@ Result<Lifted> Lifter::resolve(ValueId tensor, std::vector<Axis> axes) {
         const bool done = i + 2 == terms.size();
         const std::vector<int64_t> size = {extents_[terms[i].loop]}, stride = {done ? terms[i + 1].factor : 1},
                                    dilation = {terms[i].factor};
-        TRY_ASSIGN(tensor,
-                   make(Op::window, {tensor},
-                        {{"axes", axis}, {"sizes", size}, {"strides", stride}, {"dilations", dilation}}));
+        TRY_ASSIGN(tensor, make(Op::window, {tensor},
+                                {{"axes", axis}, {"sizes", size}, {"strides", stride}, {"dilations", dilation}}));
         axes.push_back({terms[i].loop, {}});
       }
       axes[k].loop = terms.back().loop;

@@ -73,7 +73,6 @@ class Lifter {
   Result<Lifted> ordered(ValueId tensor, const std::vector<uint32_t>& loops);
   Linear significant(const Linear& form) const;  // without loops of extent 1
 
-
   graph::Builder& b_;
   std::vector<int64_t> extents_;
 };

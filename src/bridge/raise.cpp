@@ -236,8 +236,9 @@ class Raiser {
     for (uint32_t l : q.loops) {
       const int64_t n = p_.pool().bounds(p_.extent_form(l)).hi;
       if (n > kMaxExtent)
-        return {refusal(p_, q.item, fmt::format("is under the loop `{}`, whose extent has no bound",
-                                                p_.syntax().text(p_.syntax().loops[l].index)))};
+        return {refusal(p_, q.item,
+                        fmt::format("is under the loop `{}`, whose extent has no bound",
+                                    p_.syntax().text(p_.syntax().loops[l].index)))};
       extents.push_back(std::max<int64_t>(n, 1));
       points *= static_cast<double>(extents.back());
     }

@@ -210,7 +210,8 @@ class LeirCommand {
     }
     const std::string text = graph::print(*graph);
     if (json_)
-      return print(nlohmann::json{{"schema", "cleave.leir.raise/1"}, {"graph", text}, {"verdict", verdict}}.dump() + "\n");
+      return print(nlohmann::json{{"schema", "cleave.leir.raise/1"}, {"graph", text}, {"verdict", verdict}}.dump() +
+                   "\n");
     return print(text + (verdict.empty() ? "" : "# " + verdict + "\n"));
   }
 
@@ -238,7 +239,8 @@ class LeirCommand {
                        .dump() +
                    "\n");
     return print(fmt::format(
-        "jit     {:9.4f} ms   as written\nc       {:9.4f} ms   as written\nraised  {:9.4f} ms   {}; {:.1f} s to optimise\n"
+        "jit     {:9.4f} ms   as written\nc       {:9.4f} ms   as written\nraised  {:9.4f} ms   {}; {:.1f} s to "
+        "optimise\n"
         "speedup {:.2f}x (95 %: {:.2f} to {:.2f}, {} pairs)   outputs differ by {:.1e} of the largest magnitude\n",
         b->jit_seconds * 1e3, b->c_seconds * 1e3, c.seconds_a * 1e3, b->schedule, b->optimise_seconds, c.ratio,
         c.interval.low, c.interval.high, c.pairs, b->error));

@@ -122,8 +122,8 @@ leir::InterpretOptions storage_options(const LeirRequest& request) {
 
 }  // namespace
 
-std::optional<std::string> leir_differs(const Array& got, const Array& want, std::span<const double> bound,
-                                        double rtol, double atol) {
+std::optional<std::string> leir_differs(const Array& got, const Array& want, std::span<const double> bound, double rtol,
+                                        double atol) {
   if (got.shape != want.shape)
     return fmt::format("has the shape [{}], expected is [{}]", fmt::join(got.shape, ","), fmt::join(want.shape, ","));
   double scale = 0;

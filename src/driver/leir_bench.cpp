@@ -85,16 +85,18 @@ Result<RaisedBench> bench_raised(const LeirRequest& request, const leir::Program
   for (const tune::Array& a : results) {
     const double error = difference(fastest->output(*p.find(a.name)), a);
     out.error = std::max(out.error, error);
-    // Each may be as far from exact arithmetic as the verdict allows.
-    if (error > 2 * c.outcome->verdict.bound)
+    // Each may be as far from exact arithmetic as the verdict allows; without a bound three digits have to agree.
+    const tune::Verdict& verdict = c.outcome->verdict;
+    const double allowed = verdict.unbounded > 0 ? std::max(1e-3, 2 * verdict.bound) : 2 * verdict.bound;
+    if (error > allowed)
       return diagnose(Code::leir_differs, a.name,
                       fmt::format("of the optimised program is {:.2g} of the largest magnitude away, allowed is {:.2g}",
-                                  error, 2 * c.outcome->verdict.bound));
+                                  error, allowed));
   }
   runtime::CompareOptions o;
   o.pairs = pairs;
-  out.comparison = runtime::compare([&] { (void)c.outcome->runnable->run(call, serial); },
-                                    [&] { (void)fastest->run(); }, o);
+  out.comparison =
+      runtime::compare([&] { (void)c.outcome->runnable->run(call, serial); }, [&] { (void)fastest->run(); }, o);
   return out;
 }
 

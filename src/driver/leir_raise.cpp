@@ -60,8 +60,8 @@ Result<std::string> check_raised(const LeirRequest& request, const leir::Program
       if (converted.real())
         converted.reals[k] = leir::element(a, i);
       else
-        converted.integers[k] =
-            a.real() ? leir::real_to_integer(converted.type, a.reals[k]) : leir::wrap_integer(converted.type, a.integers[k]);
+        converted.integers[k] = a.real() ? leir::real_to_integer(converted.type, a.reals[k])
+                                         : leir::wrap_integer(converted.type, a.integers[k]);
     }
     given.emplace(name, to_tensor(converted, *dtype));
   }

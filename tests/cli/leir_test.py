@@ -56,6 +56,29 @@ class Leir(unittest.TestCase):
         r = run("check", "-", "--json", text="L")
         self.assertEqual(json.loads(r.stdout)["schema"], "cleave.error/1")
 
+    def test_raise_prints_a_graph_that_is_equal(self):
+        r = run("raise", "-", "--check", text=ROWS)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("sum(A, axes=[1])", r.stdout)
+        self.assertIn("# the graph equals the program", r.stdout)
+        r = run("raise", "-", "--json", "--check", text=ROWS)
+        self.assertEqual(json.loads(r.stdout)["verdict"], "the graph equals the program")
+        r = run("raise", "-", text="in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C^{f32,g}_{a}=if_then_else(a<1,0,C^{f32,g}_{a-1})*2+A^{f32,g}_{a};];\n")
+        self.assertEqual(r.returncode, 3)
+        self.assertIn("error[CLV8050]: no graph can be made: `C^{f32,g}_{a}=", r.stderr)
+        self.assertIn("^^^", r.stderr)
+
+    def test_programs_are_optimised_like_graphs(self):
+        file = self.folder / "rows.leir"
+        file.write_text(ROWS.replace("[2,3]", "[64,96]").replace("[2]", "[64]").replace("^{2}", "^{64}").replace("^{3}", "^{96}"))
+        r = subprocess.run([CLEAVE, "optimize", str(file), "--budget", "2c", "--threads", "1", "--json", "--no-cache"],
+                           capture_output=True, text=True, timeout=120, check=False)  # fmt: skip
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertTrue(json.loads(r.stdout)["schema"].startswith("cleave.result/"))
+        r = run("bench", str(file), "--raised", "--pairs", "3", "--budget", "2c", "--json", "--cache-dir", str(self.folder))
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertGreater(json.loads(r.stdout)["raised_ms"], 0)
+
     def test_check_prints_shapes(self):
         r = run("check", "-", "--json", text=ROWS)
         self.assertEqual(json.loads(r.stdout)["variables"][1]["shape"], [2])

@@ -70,19 +70,24 @@ TEST(Raise, MapsReductionsContractionsWindowsAndGathers) {
       {"in A f32[4,5];\nout C f32[5];\nL^{4}_{a=0}L^{5}_{c=0}[C_{c}=max(C_{c},A_{a,c});];", "amax"},
       {"in A f32[4,5];\nout C f32[];\nL^{4}_{a=0}L^{5}_{c=0}[C=min(A_{a,c},C);];", "amin"},
       {"in A f32[4,5];\nout C f32[5];\nL^{4}_{a=0}L^{5}_{c=0}[C_{c}=C_{c}*A_{a,c};];", "prod"},
-      {"in A f32[4,5];in D f32[5,3];\nout C f32[4,3];\nL^{4}_{a=0}L^{3}_{c=0}L^{5}_{d=0}[C_{a,c}=C_{a,c}+A_{a,d}*D_{d,c};];",
+      {"in A f32[4,5];in D f32[5,3];\nout C "
+       "f32[4,3];\nL^{4}_{a=0}L^{3}_{c=0}L^{5}_{d=0}[C_{a,c}=C_{a,c}+A_{a,d}*D_{d,c};];",
        "contract"},
       // The sum starts from a stored value, and a bias is added behind it.
-      {"in A f32[4,5];in D f32[4];\nout C f32[4];\nL^{4}_{a=0}[C_{a}=D_{a};];L^{4}_{a=0}L^{5}_{c=0}[C_{a}=C_{a}+A_{a,c};"
+      {"in A f32[4,5];in D f32[4];\nout C "
+       "f32[4];\nL^{4}_{a=0}[C_{a}=D_{a};];L^{4}_{a=0}L^{5}_{c=0}[C_{a}=C_{a}+A_{a,c};"
        "];L^{4}_{a=0}[C_{a}=C_{a}+D_{a};];",
        "sum( add("},
       // Windows: with stride and dilation, with padding, and three digits of one axis.
-      {"in A f32[3,20];in D f32[3,4];\nout C f32[7];\nL^{7}_{a=0}L^{3}_{c=0}L^{4}_{d=0}[C_{a}=C_{a}+A_{c,a*2+d*2}*D_{c,d};];",
+      {"in A f32[3,20];in D f32[3,4];\nout C "
+       "f32[7];\nL^{7}_{a=0}L^{3}_{c=0}L^{4}_{d=0}[C_{a}=C_{a}+A_{c,a*2+d*2}*D_{c,d};];",
        "window contract"},
-      {"in A f32[9];in D f32[3];\nout C f32[5];\nL^{5}_{a=0}L^{3}_{d=0}[C_{a}=C_{a}+if_then_else(0<=a*2+d-1<9,A_{a*2+d-1}*"
+      {"in A f32[9];in D f32[3];\nout C "
+       "f32[5];\nL^{5}_{a=0}L^{3}_{d=0}[C_{a}=C_{a}+if_then_else(0<=a*2+d-1<9,A_{a*2+d-1}*"
        "D_{d},0);];",
        "pad window contract"},
-      {"in A f32[9];\nout C f32[5];\nL^{5}_{a=0}L^{3}_{d=0}[C_{a}=max(C_{a},if_then_else(0<=a*2+d-1&a*2+d-1<9,A_{a*2+d-1},-"
+      {"in A f32[9];\nout C "
+       "f32[5];\nL^{5}_{a=0}L^{3}_{d=0}[C_{a}=max(C_{a},if_then_else(0<=a*2+d-1&a*2+d-1<9,A_{a*2+d-1},-"
        "inf));];",
        "pad window amax"},
       {"in A f32[24];\nout C f32[4,3,2];\nL^{2}_{a=0}L^{3}_{c=0}L^{4}_{d=0}[C_{d,c,a}=A_{a*12+c*4+d};];", "reshape"},
@@ -107,11 +112,13 @@ TEST(Raise, MapsReductionsContractionsWindowsAndGathers) {
       {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=A_{a}*if_then_else(a>=1,C_{a-1},1);];", "cumprod"},
       {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=min(if_then_else(a-1<0,inf,C_{a-1}),A_{a});];", "cummax neg"},
       // Bodies with several items, and variables that each iteration has for itself.
-      {"in A f32[4,5];\nout C f32[4,5];\nB^{4}_{tx=0}[M^{f32,l}=-inf;L^{5}_{a=0}[M^{f32,l}=max(M^{f32,l},A_{tx,a});];Z^{f32,l}="
+      {"in A f32[4,5];\nout C "
+       "f32[4,5];\nB^{4}_{tx=0}[M^{f32,l}=-inf;L^{5}_{a=0}[M^{f32,l}=max(M^{f32,l},A_{tx,a});];Z^{f32,l}="
        "0;L^{5}_{a=0}[Z^{f32,l}=Z^{f32,l}+exp(A_{tx,a}-M^{f32,l});];L^{5}_{a=0}[C_{tx,a}=exp(A_{tx,a}-M^{f32,l})/"
        "Z^{f32,l};];];",
        "amax sum("},
-      {"in A f32[4,5];\nout C f32[4];out D f32[4];\nL^{4}_{a=0}L^{5}_{c=0}[C_{a}=C_{a}+A_{a,c};D_{a}=D_{a}+A_{a,c}*A_{a,c};];",
+      {"in A f32[4,5];\nout C f32[4];out D "
+       "f32[4];\nL^{4}_{a=0}L^{5}_{c=0}[C_{a}=C_{a}+A_{a,c};D_{a}=D_{a}+A_{a,c}*A_{a,c};];",
        "sum( contract"},
       {"in A f32[4];\nout C f32[4];\nL^{4}_{a=0}[D_{a}=A_{a}*2;C_{a}=D_{a}+D_{a}*a;];", "mul"},
       // An old value that is overwritten: the last iteration counts.
@@ -145,15 +152,19 @@ TEST(Raise, MapsReductionsContractionsWindowsAndGathers) {
 
 TEST(Raise, RefusesWhatIsNoGraphWithTheEquationAndTheReason) {
   const Case cases[] = {
-      {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=if_then_else(a<1,0,C_{a-1}*0.5)+A_{a};];", "an earlier iteration of `a`"},
-      {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=if_then_else(a<1,1,C_{a-1})+A_{a};];", "an earlier iteration of `a`"},
+      {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=if_then_else(a<1,0,C_{a-1}*0.5)+A_{a};];",
+       "an earlier iteration of `a`"},
+      {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=if_then_else(a<1,1,C_{a-1})+A_{a};];",
+       "an earlier iteration of `a`"},
       {"in A f32[6];\nout C f32[12];\nL^{12}_{a=0}[C_{a}=0;];L^{6}_{a=0}[C_{a*2}=A_{a};];", "gaps"},
       {"in A f32[6];\nout C f32[6,6];\nL^{6}_{a=0}L^{6}_{c=0}[C_{a,c}=0;];L^{6}_{a=0}[C_{a,a}=A_{a};];", "diagonal"},
       {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=0;];L^{6}_{a=0}[D_{a}=C_{5-a}+A_{a};C_{a}=D_{a};];",
        "depend on each other across iterations of `a`"},
-      {"in A f32[4,5];\nout C f32[4];\nL^{4}_{a=0}L^{5}_{c=0}[M_{a}=max(M_{a},A_{a,c});C_{a}=C_{a}+exp(A_{a,c}-M_{a});];",
+      {"in A f32[4,5];\nout C "
+       "f32[4];\nL^{4}_{a=0}L^{5}_{c=0}[M_{a}=max(M_{a},A_{a,c});C_{a}=C_{a}+exp(A_{a,c}-M_{a});];",
        "depend on each other across iterations of `c`"},
-      {"in A f32[4];in I i64[4] range 0..3;\nout C f32[4];\nL^{4}_{a=0}[C_{a}=0;];L^{4}_{a=0}[C_{I^{i64,g}_{a}}=A_{a};];",
+      {"in A f32[4];in I i64[4] range 0..3;\nout C "
+       "f32[4];\nL^{4}_{a=0}[C_{a}=0;];L^{4}_{a=0}[C_{I^{i64,g}_{a}}=A_{a};];",
        "computed place"},
       {"in A u16[4];\nout C f32[4];\nL^{4}_{a=0}[C_{a}=A^{u16,g}_{a};];", "is u16, which graphs have not"},
       {"in A f32[4];\nout C i32[];\nL^{4}_{a=0}[C^{i32,g}=C^{i32,g}+A_{a};];", "rounds to i32 at every step"},
