@@ -1,4 +1,5 @@
-// What a file holds: a graph, an ONNX model, a LEIR program (raised to a graph), an itGraph, a tile program, vector IR, or an artefact folder.
+// What a file holds: a graph, an ONNX model, a LEIR program (raised to a graph), an itGraph, a tile program, vector IR,
+// or an artefact folder.
 #pragma once
 
 #include <optional>
