@@ -310,6 +310,10 @@ Result<Lifted> Expression::node(NodeId id) {
     }
     case Act::power: return power(x[0], n.integer);
     case Act::call: {
+      if (n.function == leir::Function::fma) {
+        TRY_ASSIGN(const Lifted product, lifter_.apply(Op::mul, {x[0], x[1]}));
+        return lifter_.apply(Op::add, {product, x[2]});
+      }
       const auto op = graph::op_from_name(leir::info(n.function).name);
       CHECK(op, "{} is no operator", leir::info(n.function).name);
       return lifter_.apply(*op, std::move(x));

@@ -13,6 +13,7 @@
 #include "driver/leir_raise.hpp"
 #include "driver/report.hpp"
 #include "leir_emit/c.hpp"
+#include "leir_emit/tir.hpp"
 
 namespace cleave::cli {
 
@@ -41,7 +42,11 @@ class LeirCommand {
     s->add_option("--via", r_.via, "how to run it")->check(CLI::IsMember({"interpreter", "c", "jit"}));
     s->add_option("--max-steps", r_.max_steps, "give up beyond this many operations");
     s = verb(top, "lower", "Print a program in another language.", [this] { return lower(); });
-    s->add_option("--to", to_, "c or cuda")->check(CLI::IsMember({"c", "cuda"}));
+    s->add_option("--to", to_, "c, cuda, or tir: TVM script")->check(CLI::IsMember({"c", "cuda", "tir"}));
+    s->add_option("--target", target_, "of TVM script: cpu (loops that build) or cuda (bindings, scopes, blocks)")
+        ->check(CLI::IsMember({"cpu", "cuda"}));
+    s->add_option("--tvm", tvm_, "the version of TVM whose spellings are used")
+        ->check(CLI::IsMember(leir::tir_versions()));
     s->add_flag("--fast", fast_, "sums may be reassociated, multiply-adds contracted");
     s = verb(top, "raise", "Print a program as a tensor graph, which `cleave optimize` takes.",
              [this] { return raise(); });
@@ -194,7 +199,9 @@ class LeirCommand {
 
   int lower() {
     if (auto code = load(true)) return *code;
-    const auto text = to_ == "cuda" ? leir::emit_cuda(*program_) : leir::emit_c(*program_, {.strict = !fast_});
+    const auto text = to_ == "tir"    ? leir::emit_tir(*program_, {.cuda = target_ == "cuda", .version = tvm_})
+                      : to_ == "cuda" ? leir::emit_cuda(*program_)
+                                      : leir::emit_c(*program_, {.strict = !fast_});
     return text ? print(*text) : fail(text.errors(), &text_.source);
   }
 
@@ -276,7 +283,7 @@ class LeirCommand {
   }
 
   driver::LeirRequest r_;
-  std::string to_ = "c";
+  std::string to_ = "c", target_ = "cpu", tvm_ = leir::tir_versions().front();
   int runs_ = 21, pairs_ = 21;
   std::string budget_ = "60s", cache_dir_;
   bool raised_ = false;

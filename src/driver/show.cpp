@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/codes.hpp"
+#include "bridge/tile_leir.hpp"
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
 #include "driver/constants.hpp"
@@ -20,6 +21,13 @@ Result<std::string> code_text(const tile::Program& program, const Machine& machi
   if (stage == "vec") return built.vec_text();
   if (stage == "llvm") return built.llvm_text();
   return built.asm_text();
+}
+
+// The stages of a tile program.
+Result<std::string> tile_text(const tile::Program& program, const std::string& stage) {
+  if (stage == "tile") return tile::print(program);
+  TRY_ASSIGN(const bridge::TileAsLeir leir, bridge::to_leir(program));
+  return leir.comments + print(leir.syntax);
 }
 
 Diagnostic no_such_stage(const std::string& stage, Format format) {
@@ -41,6 +49,7 @@ Result<std::string> graph_text(const graph::Graph& g, const ShowRequest& r) {
   return graph::print(named);
 }
 
+bool is_tile(const std::string& stage) { return stage == "tile" || stage == "leir"; }
 bool is_code(const std::string& stage) { return stage == "vec" || stage == "llvm" || stage == "asm"; }
 
 Result<std::string> show_graph(const ShowRequest& r, Input in, const SourceText& source) {
@@ -77,7 +86,7 @@ Result<std::string> show_graph(const ShowRequest& r, Input in, const SourceText&
     return graph_text(c.equal.at(static_cast<size_t>(c.proposals.at(static_cast<size_t>(r.candidate)).graph)).graph, r);
   const schedule::Candidate& s = chosen_candidate(c, r.unfused ? -1 : r.candidate);
   if (r.stage == "itgraph") return itgraph::print(s.it);
-  if (r.stage == "tile") return tile::print(s.program);
+  if (is_tile(r.stage)) return tile_text(s.program, r.stage);
   return code_text(s.program, c.machine, r.stage);
 }
 
@@ -88,6 +97,7 @@ std::vector<std::pair<std::string, std::string>> show_stages() {
           {"stabilised", "an equal graph in the stabilised dialect"},
           {"itgraph", "the schedule as nested loop graphs"},
           {"tile", "the tile program"},
+          {"leir", "the tile program in the loop-equation language"},
           {"vec", "the vector IR"},
           {"llvm", "LLVM IR"},
           {"asm", "assembly for this processor"}};
@@ -114,14 +124,14 @@ Result<std::string> stage_text(const ShowRequest& r, SourceText& source) {
     case Format::leir: return show_graph(r, std::move(in), source);
     case Format::itgraph: {
       if (r.stage.empty() || r.stage == "itgraph") return itgraph::print(*in.it);
-      if (r.stage != "tile" && !is_code(r.stage)) break;
+      if (!is_tile(r.stage) && !is_code(r.stage)) break;
       TRY_ASSIGN(const Machine machine, machine_for(r.options));
       TRY_ASSIGN(const tile::Program program, schedule::place(*in.it, machine));
-      if (r.stage == "tile") return tile::print(program);
+      if (is_tile(r.stage)) return tile_text(program, r.stage);
       return code_text(program, machine, r.stage);
     }
     case Format::tile: {
-      if (r.stage.empty() || r.stage == "tile") return tile::print(*in.tile);
+      if (r.stage.empty() || is_tile(r.stage)) return tile_text(*in.tile, r.stage.empty() ? "tile" : r.stage);
       if (!is_code(r.stage)) break;
       TRY_ASSIGN(const Machine machine, machine_for(r.options));
       return code_text(*in.tile, machine, r.stage);
@@ -143,7 +153,7 @@ Result<std::string> stage_text(const ShowRequest& r, SourceText& source) {
       if (r.unfused && !a.unfused)
         return diagnose(Code::bad_artefact, r.path, "baseline/unfused.tile is missing or unreadable");
       const tile::Program& program = r.unfused ? *a.unfused : a.program;
-      if (r.stage == "tile") return tile::print(program);
+      if (is_tile(r.stage)) return tile_text(program, r.stage);
       return code_text(program, a.machine, r.stage);
     }
   }

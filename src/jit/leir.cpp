@@ -544,6 +544,9 @@ class LeirEmitter {
       case Function::floor: return intrinsic(llvm::Intrinsic::floor);
       case Function::ceil: return intrinsic(llvm::Intrinsic::ceil);
       case Function::round: return intrinsic(llvm::Intrinsic::nearbyint);
+      case Function::fma:
+        return narrowed(
+            n.cls, b_.CreateIntrinsic(llvm::Intrinsic::fma, {b_.getDoubleTy()}, {wide(x(0)), wide(x(1)), wide(x(2))}));
       case Function::isnan: return b_.CreateFCmpUNO(x(0), x(0));
       case Function::isinf: return b_.CreateFCmpOEQ(intrinsic(llvm::Intrinsic::fabs), llvm::ConstantFP::getInfinity(t));
       case Function::exp:

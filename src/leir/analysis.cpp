@@ -181,13 +181,12 @@ std::vector<uint32_t> common_loops(const EquationInfo& a, const EquationInfo& b)
 std::optional<std::vector<std::pair<int64_t, int64_t>>> written_box(const Program& p, const EquationInfo& w) {
   std::set<uint32_t> free;
   for (uint32_t l : w.loops) free.insert(p.symbol(l).index);
-  const auto box = box_of(p.pool(), p.accesses()[w.first_access].subscripts, free,
-                          [&](uint32_t symbol) { return p.symbol_extent(symbol); });
+  const auto box = box_of(p, w, free);
   if (!box) return std::nullopt;
   std::vector<std::pair<int64_t, int64_t>> sides;
   for (const auto& side : box->sides) {
     const auto c = p.pool().as_constant(side.fixed);
-    if (!c) return std::nullopt;
+    if (!c || side.end) return std::nullopt;
     sides.push_back({*c + side.lo, *c + side.hi});
   }
   return sides;
@@ -198,12 +197,19 @@ bool written_in_same_iteration(const Program& p, const Access& r, const Equation
   const EquationInfo& reader = p.equations()[p.equation_of(r.item)];
   std::set<uint32_t> free;
   for (size_t i = common_loops(reader, w).size(); i < w.loops.size(); ++i) free.insert(p.symbol(w.loops[i]).index);
-  const auto box = box_of(p.pool(), p.accesses()[w.first_access].subscripts, free,
-                          [&](uint32_t symbol) { return p.symbol_extent(symbol); });
+  const auto box = box_of(p, w, free);
   if (!box) return false;
+  sym::Pool& pool = p.pool();
   for (size_t d = 0; d < r.subscripts.size(); ++d) {
-    const Interval i = range_under(p.pool(), p.pool().sub(r.subscripts[d], box->sides[d].fixed), r.constraints);
-    if (i.lo < box->sides[d].lo || i.hi > box->sides[d].hi) return false;
+    const Box::Side& side = box->sides[d];
+    const sym::Expr at = pool.sub(r.subscripts[d], side.fixed);
+    const Interval i = range_under(pool, at, r.constraints);
+    if (i.lo < side.lo) return false;
+    if (!side.end) {
+      if (i.hi > side.hi) return false;
+    } else if (range_under(pool, pool.add(pool.sub(*side.end, at), -1), r.constraints).lo < 0) {
+      return false;
+    }
   }
   return true;
 }

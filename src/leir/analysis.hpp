@@ -29,6 +29,7 @@ class Analysis {
   sym::Expr make_form(ExprId id);
   void guards(const EquationInfo& q);
   void constraints_of(ExprId condition, bool negated, std::vector<sym::Expr>& out);
+  void below(sym::Expr extent, sym::Expr index, std::vector<sym::Expr>& out);
   std::vector<sym::Expr> constraints(const Access& a);
 
   void extents();
@@ -56,18 +57,19 @@ class Analysis {
 // Bounds of a form where all constraints are at least 0. `pool` is only asked, except for sums with constraints.
 sym::Interval range_under(sym::Pool& pool, sym::Expr form, std::span<const sym::Expr> constraints);
 
-// What a mention covers while the loops outside `free` stand still: per position a fixed part and a dense interval.
-// nullopt when it is no such box.
+// What a mention covers while the loops outside `free` stand still: per position a fixed part and a dense interval, up
+// to `end` (excluded) where that is no number. A loop over tiles and one over a tile, whose last one is cut short
+// (`a*8+c` with c below min(8, n-a*8)), cover what they are tiles of. nullopt when it is no such box, or when some loop
+// may not run.
 struct Box {
   struct Side {
     sym::Expr fixed;
     int64_t lo, hi;
+    std::optional<sym::Expr> end;
   };
   std::vector<Side> sides;
 };
-std::optional<Box> box_of(sym::Pool& pool, std::span<const sym::Expr> subscripts,
-                          const std::set<uint32_t>& free_symbols,
-                          const std::function<std::optional<int64_t>(uint32_t symbol)>& extent);
+std::optional<Box> box_of(const Program& program, const EquationInfo& equation, const std::set<uint32_t>& free);
 
 // Do the boxes (lo, hi per position) cover [0, shape)? no and yes are certain; unknown when there are too many pieces.
 Proof covers(const std::vector<int64_t>& shape, const std::vector<std::vector<std::pair<int64_t, int64_t>>>& boxes);

@@ -26,11 +26,6 @@ std::optional<int64_t> Program::extent(uint32_t loop) const {
   return e ? pool_->as_constant(*e) : std::nullopt;
 }
 
-std::optional<int64_t> Program::symbol_extent(uint32_t symbol) const {
-  const auto it = loop_of_symbol_.find(symbol);
-  return it == loop_of_symbol_.end() ? std::nullopt : extent(it->second);
-}
-
 bool Program::needs_checks() const {
   for (const Access& a : accesses_)
     if (a.bounds != Proof::yes) return true;

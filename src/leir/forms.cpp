@@ -219,7 +219,6 @@ void Analysis::extents() {
   p_.loop_extent_.assign(s().loops.size(), std::nullopt);
   for (uint32_t l = 0; l < s().loops.size(); ++l) {
     p_.loop_symbol_[l] = pool().symbol(fmt::format("i{}", l));
-    p_.loop_of_symbol_[p_.loop_symbol_[l].index] = l;
   }
   for (uint32_t l = 0; l < s().loops.size(); ++l) {
     const sym::Expr e = form(s().loops[l].extent);
@@ -298,6 +297,22 @@ void Analysis::constraints_of(ExprId condition, bool negated, std::vector<sym::E
   }
 }
 
+// The index is below the extent, and below each side of a minimum in it.
+void Analysis::below(sym::Expr extent, sym::Expr index, std::vector<sym::Expr>& out) {
+  std::vector<sym::Expr> work = {extent};
+  for (size_t i = 0; i < work.size() && i < 16 && out.size() < kMaxGuards; ++i) {
+    out.push_back(pool().add(pool().sub(work[i], index), -1));
+    for (const auto& t : pool().terms(work[i])) {
+      if (t.atoms.size() != 1 || t.coefficient != 1 || pool().kind(t.atoms[0]) != sym::Kind::min) continue;
+      const sym::Expr rest = pool().sub(work[i], t.atoms[0]);
+      const auto [x, y] = pool().operands(t.atoms[0]);
+      work.push_back(pool().add(rest, x));
+      work.push_back(pool().add(rest, y));
+      break;
+    }
+  }
+}
+
 std::vector<sym::Expr> Analysis::constraints(const Access& a) {
   std::vector<sym::Expr> out;
   int depth = 0;
@@ -308,46 +323,97 @@ std::vector<sym::Expr> Analysis::constraints(const Access& a) {
   // Inside a loop whose extent is no number, the index is below it.
   for (uint32_t l : p_.equations_[p_.equation_of_[a.item]].loops)
     if (p_.loop_extent_[l] && !pool().as_constant(*p_.loop_extent_[l]))
-      out.push_back(pool().add(pool().sub(*p_.loop_extent_[l], p_.loop_symbol_[l]), -1));
+      below(*p_.loop_extent_[l], p_.loop_symbol_[l], out);
   return out;
 }
 
-std::optional<Box> box_of(sym::Pool& pool, std::span<const sym::Expr> subscripts,
-                          const std::set<uint32_t>& free_symbols,
-                          const std::function<std::optional<int64_t>(uint32_t symbol)>& extent) {
+namespace {
+
+// Is `inner` (with factor 1) an index inside a tile of `outer` (with factor `step`), so that both run over 0..n? The
+// extent of the inner one is min(step, n - step*outer) then.
+std::optional<int64_t> tiled(sym::Pool& pool, sym::Expr extent, sym::Expr outer, int64_t step, int64_t tiles) {
+  if (pool.kind(extent) != sym::Kind::min) return std::nullopt;
+  auto [a, b] = pool.operands(extent);
+  if (pool.is(b, step)) std::swap(a, b);
+  if (!pool.is(a, step)) return std::nullopt;
+  const auto n = pool.as_constant(pool.add(b, pool.mul(outer, step)));
+  return n && *n > (tiles - 1) * step && *n <= tiles * step ? n : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Box> box_of(const Program& p, const EquationInfo& q, const std::set<uint32_t>& free) {
+  sym::Pool& pool = p.pool();
+  std::map<uint32_t, sym::Expr> extents;  // of the free symbols
+  for (uint32_t l : q.loops)
+    if (free.contains(p.symbol(l).index)) extents.emplace(p.symbol(l).index, p.extent_form(l));
   Box box;
   std::set<uint32_t> used;
-  for (sym::Expr sub : subscripts) {
-    sym::Expr fixed = pool.constant(0);
-    std::vector<std::pair<int64_t, int64_t>> moving;  // |coefficient|, extent - 1
-    int64_t lo = 0, hi = 0;
+  for (sym::Expr sub : p.accesses()[q.first_access].subscripts) {
+    struct Moving {
+      sym::Expr symbol;
+      int64_t factor;
+    };
+    std::vector<Moving> moving;
+    Box::Side side{pool.constant(0), 0, 0, std::nullopt};
     for (const auto& t : pool.terms(sub)) {
       bool mentions = false;
       for (sym::Expr a : t.atoms)
-        for (sym::Expr x : pool.symbols_of(a)) mentions = mentions || free_symbols.contains(x.index);
+        for (sym::Expr x : pool.symbols_of(a)) mentions = mentions || free.contains(x.index);
       if (!mentions) {
         sym::Expr term = pool.constant(t.coefficient);
         for (sym::Expr a : t.atoms) term = pool.mul(term, a);
-        fixed = pool.add(fixed, term);
+        side.fixed = pool.add(side.fixed, term);
         continue;
       }
-      if (t.atoms.size() != 1 || !free_symbols.contains(t.atoms[0].index) || !used.insert(t.atoms[0].index).second)
+      if (t.atoms.size() != 1 || !extents.contains(t.atoms[0].index) || !used.insert(t.atoms[0].index).second)
         return std::nullopt;
-      const auto n = extent(t.atoms[0].index);
-      if (!n || *n < 1) return std::nullopt;
-      const int64_t c = t.coefficient;
-      moving.push_back({c < 0 ? -c : c, *n - 1});
-      (c < 0 ? lo : hi) += c * (*n - 1);
+      moving.push_back({t.atoms[0], t.coefficient});
     }
-    std::sort(moving.begin(), moving.end());
+    // The one loop whose extent is no number: over the rest of a tile, or up to a form of loops that stand still.
+    std::vector<std::pair<int64_t, int64_t>> dense;  // |factor|, extent - 1
+    const auto open = std::find_if(moving.begin(), moving.end(), [&](const Moving& m) {
+      return m.factor == 1 && !pool.as_constant(extents.at(m.symbol.index));
+    });
+    if (open != moving.end()) {
+      const sym::Expr extent = extents.at(open->symbol.index);
+      moving.erase(open);
+      bool whole = false;
+      for (auto outer = moving.begin(); outer != moving.end() && !whole; ++outer) {
+        const auto tiles = pool.as_constant(extents.at(outer->symbol.index));
+        const auto n = tiles ? tiled(pool, extent, outer->symbol, outer->factor, *tiles) : std::nullopt;
+        if (!n) continue;
+        whole = true;
+        dense.push_back({1, *n - 1});
+        side.hi += *n - 1;
+        moving.erase(outer);
+        break;
+      }
+      if (!whole) {
+        for (sym::Expr x : pool.symbols_of(extent))
+          if (free.contains(x.index)) return std::nullopt;
+        if (!moving.empty()) return std::nullopt;
+        side.end = extent;
+      }
+    }
+    for (const auto& [symbol, c] : moving) {
+      const auto n = pool.as_constant(extents.at(symbol.index));
+      if (!n || *n < 1) return std::nullopt;
+      dense.push_back({c < 0 ? -c : c, *n - 1});
+      (c < 0 ? side.lo : side.hi) += c * (*n - 1);
+    }
+    std::sort(dense.begin(), dense.end());
     int64_t reach = 0;
-    for (const auto& [c, n] : moving) {
+    for (const auto& [c, n] : dense) {
       if (n == 0) continue;
       if (c > reach + 1) return std::nullopt;  // a hole
       reach += c * n;
     }
-    box.sides.push_back({fixed, lo, hi});
+    box.sides.push_back(std::move(side));
   }
+  // Loops that no subscript mentions have to run at least once.
+  for (const auto& [symbol, extent] : extents)
+    if (!used.contains(symbol) && pool.bounds(extent).lo < 1) return std::nullopt;
   return box;
 }
 

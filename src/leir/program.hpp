@@ -80,8 +80,6 @@ class Program {
   sym::Pool& pool() const { return *pool_; }
   sym::Expr symbol(uint32_t loop) const { return loop_symbol_[loop]; }
   sym::Expr extent_form(uint32_t loop) const { return *loop_extent_[loop]; }
-  // The constant extent of the loop that a symbol stands for.
-  std::optional<int64_t> symbol_extent(uint32_t symbol) const;
   uint32_t nest_of(uint32_t loop) const { return loop_item_[loop]; }  // the item that the loop belongs to
   uint32_t top_of(uint32_t item) const { return top_[item]; }         // the top-level nest around an item
 
@@ -100,7 +98,6 @@ class Program {
   std::vector<std::optional<sym::Expr>> forms_;        // of integer expressions
   std::vector<uint32_t> loop_item_;                    // the nest a loop belongs to
   std::vector<uint32_t> top_;
-  std::unordered_map<uint32_t, uint32_t> loop_of_symbol_;
 };
 
 struct CheckOptions {

@@ -434,6 +434,7 @@ double evaluate(Function f, std::span<const double> x) {
     case Function::min: return smaller(x[0], x[1]);
     case Function::clamp: return smaller(larger(x[0], x[1]), x[2]);
     case Function::relu: return larger(x[0], 0.0);
+    case Function::fma: return std::fma(x[0], x[1], x[2]);
     default: return eval(scalar_function(f), x);
   }
 }

@@ -523,6 +523,9 @@ class CWriter {
       case Function::clamp: return fmt::format("min_{0}(max_{0}({1}, {2}), {3})", width, x(0), x(1), x(2));
       case Function::relu: return fmt::format("max_{}({}, 0)", width, x(0));
       case Function::abs: return fmt::format("fabs{}({})", single ? "f" : "", x(0));
+      case Function::fma:
+        return single && !o_.strict ? fmt::format("fmaf({}, {}, {})", x(0), x(1), x(2))
+                                    : fmt::format("{}fma({}, {}, {})", single ? "(float)" : "", x(0), x(1), x(2));
       case Function::sqrt:
       case Function::floor:
       case Function::ceil: return fmt::format("{}{}({})", name, single ? "f" : "", x(0));

@@ -77,6 +77,10 @@ double operation_error(const Node& n, double unit, double value, std::span<const
         case Function::max:
         case Function::min: return worst;
         case Function::clamp: return worst;
+        case Function::fma: {
+          const double in = std::fabs(x[0]) * e[1] + std::fabs(x[1]) * e[0] + e[0] * e[1] + e[2];
+          return in + 2 * unit * (a + in) + (unit > 0x1p-50 ? 0x1p-149 : 0);
+        }
         case Function::exp:
         case Function::exp2: {
           const double in = a * std::expm1(e[0]);

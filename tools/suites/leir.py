@@ -33,7 +33,7 @@ def declare(parser):
     parser.add_argument("--draws", type=int, default=3, help="distinct, and as many equal ones (default: 3)")
     parser.add_argument("--dtypes", default="float64,float32,float16")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="keep the folders there")
-    parser.add_argument("--via", default="interpreter", help="how to run them: interpreter, c or jit")
+    parser.add_argument("--via", default="interpreter", help="how to run them: interpreter, c, jit or tvm (needs apache-tvm)")
     parser.add_argument("--cleave", metavar="FILE", type=Path,
                         default=Path(os.environ.get("CLEAVE", ROOT / "build" / "bin" / "cleave")))  # fmt: skip
 
@@ -46,6 +46,10 @@ class Suite:
 
     def run_folder(self, folder):
         """None, or why the folder's program does not give its outputs."""
+        if self.a.via == "tvm":
+            from suites import tvm_run
+
+            return tvm_run.run_folder(self.a.cleave, folder)
         command = [str(self.a.cleave), "leir", "run", str(folder), "--check", "-q", "--rtol", "1e-10"]
         if self.a.via != "interpreter":
             command += ["--via", self.a.via]

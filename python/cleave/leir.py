@@ -1,0 +1,90 @@
+"""LEIR, the loop-equation language: programs as text, checked, run, printed in other languages, raised to graphs.
+
+    from cleave import leir
+    p = leir.parse(text)                    # errors of the text have their place, with a caret
+    p.check()                               # shapes, bounds, coverage, dependences
+    out = p.run({"A": a, "D": d})           # numpy arrays by name; inputs are anything with __dlpack__
+    print(p.lower("c"), p.lower("tir"))
+    res = cleave.optimize(p.raise_(), ...)  # as a graph
+
+docs/leir.md has the language."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple
+
+from ._leir import LeirProgram as _Program
+from .graph import Graph
+
+__all__ = ["Program", "Variable", "parse"]
+
+
+_NUMPY = {"bf16": "u2", "bool": "?"}
+
+
+class Variable(NamedTuple):
+    name: str
+    role: str  # in, const, param, out, intermediate
+    dtype: str  # "f32", "i16", ..
+    shape: tuple[int, ...]
+
+
+class Program:
+    """A program that was read. What needs it checked checks it once, and raises cleave.InvalidError with the place."""
+
+    def __init__(self, native: _Program):
+        self._native = native
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def text(self, compact: bool = False) -> str:
+        """The canonical form; `compact` leaves out header, blanks and newlines."""
+        return self._native.text(compact)
+
+    def check(self) -> Program:
+        self._native.check()
+        return self
+
+    @property
+    def messages(self) -> str:
+        """Warnings and notes so far, as the command prints them."""
+        return self._native.messages()
+
+    @property
+    def key(self) -> str:
+        """Equal for programs that differ in the names of indices and intermediates only."""
+        return self._native.key()
+
+    @property
+    def variables(self) -> list[Variable]:
+        return [Variable(n, r, d, tuple(s)) for n, r, d, s in self._native.variables()]
+
+    def run(self, inputs: Mapping[str, Any], via: str = "jit") -> dict[str, Any]:
+        """The outputs as numpy arrays by name; `via` is interpreter, jit or c. bfloat16 comes as uint16 bits."""
+        import numpy
+
+        out = {}
+        for name, (dtype, shape, data) in self._native.run(dict(inputs), via).items():
+            kind = _NUMPY.get(dtype) or f"{dtype[0]}{int(dtype[1:]) // 8}"
+            out[name] = numpy.frombuffer(data, dtype=kind).reshape(shape).copy()
+        return out
+
+    def lower(self, to: str, target: str = "cpu", fast: bool = False) -> str:
+        """The program as "c", "cuda" or "tir" (TVM script for `target` cpu or cuda)."""
+        return self._native.lower(to, target, fast)
+
+    def raise_(self, name: str = "leir") -> Graph:
+        """The program as a graph; an equation that is none is refused by name."""
+        return Graph.parse(self._native.raise_text(name))
+
+    def bench(self, runs: int = 21, seed: int = 1) -> dict[str, float]:
+        """Median seconds on random data: compiled in this process ("jit") and as C at -O3 ("c"), and to compile."""
+        return self._native.bench(runs, seed)
+
+
+def parse(text: str, *, name: str = "leir", strict: bool = False, dialect: str = "", dims: Mapping[str, int] | None = None) -> Program:
+    """Reads a program. `dialect="paper"` takes only what the paper's language has; `dims` gives integer scalars values."""
+    if dialect not in ("", "paper"):
+        raise ValueError(f"dialect {dialect!r}: only 'paper' is another one")
+    return Program(_Program.parse(text, name, strict, dialect == "paper", dict(dims or {})))
