@@ -12,6 +12,9 @@ using leir::NodeId;
 
 namespace {
 
+// Factors and numbers of linear forms: with extents of 2^31 their sums stay below 2^62.
+constexpr int64_t kMost = int64_t{1} << 30;
+
 std::optional<Linear> sum(const Linear& a, const Linear& b, int64_t sign) {
   Linear out = a;
   if (__builtin_add_overflow(a.constant, sign * b.constant, &out.constant)) return std::nullopt;
@@ -28,7 +31,6 @@ Linear scaled(const Linear& a, int64_t factor) {
 
 // The form of an integer node from those of its operands; numbers stay small.
 std::optional<Linear> form_of(const leir::Node& n, std::span<const std::optional<Linear>> of) {
-  constexpr int64_t kMost = int64_t{1} << 40;
   auto small = [](const Linear& f) {
     return std::abs(f.constant) < kMost &&
            std::all_of(f.terms.begin(), f.terms.end(), [](const auto& t) { return std::abs(t.second) < kMost; });
@@ -120,6 +122,7 @@ std::optional<uint32_t> Expression::position(uint32_t loop) const {
 std::optional<Linear> Expression::linear(sym::Expr form) const {
   Linear out;
   for (const auto& t : around_.program.pool().terms(form)) {
+    if (std::abs(t.coefficient) > kMost) return std::nullopt;
     if (t.atoms.empty()) {
       out.constant = t.coefficient;
       continue;

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/codes.hpp"
 #include "graph/spec.hpp"
 
 namespace cleave::bridge {
@@ -227,6 +228,7 @@ Result<Lifted> Lifter::element(ValueId tensor, std::vector<Linear> at, double ou
     Linear flat;
     int64_t stride = 1;
     for (size_t k = at.size(); k-- > 0;) {
+      if (stride > int64_t{1} << 31) return diagnose(Code::leir_type, "a diagonal of a tensor that is too large");
       flat.constant += at[k].constant * stride;
       for (const auto& [loop, factor] : at[k].terms) flat.terms[loop] += factor * stride;
       stride *= shape[k];

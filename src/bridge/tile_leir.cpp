@@ -66,8 +66,11 @@ class Converter {
                                    b.panel ? fmt::format(", in panels of {} columns", b.panel) : "");
       return own;
     };
-    for (const auto& [place, role] : kArguments)
-      for (BufferId id : p_.buffers_in(place)) {
+    for (const auto& [place, role] : kArguments) {
+      std::vector<BufferId> list = p_.buffers_in(place);
+      std::sort(list.begin(), list.end(),
+                [&](BufferId a, BufferId b) { return p_.buffer(a).argument < p_.buffer(b).argument; });
+      for (BufferId id : list) {
         const Buffer& b = p_.buffer(id);
         if (b.alias_of.valid()) continue;
         out_.names[b.name] = name(id.index);
@@ -78,6 +81,7 @@ class Converter {
         for (Expr e : b.shape) h.dims.push_back({extent(e), leir::kNone});
         s().header.push_back(std::move(h));
       }
+    }
     for (uint32_t i = 0; i < p_.buffers.size(); ++i) {
       const Buffer& b = p_.buffers[BufferId(i)];
       const bool argument =

@@ -37,7 +37,7 @@ def run_folder(cleave, folder, slack=4):
             continue
         name = word[1]
         array = np.zeros_like(ours[name]) if word[0] == "out" else inputs[name]
-        arguments.append(tvm.runtime.tensor(np.ascontiguousarray(array)))
+        arguments.append(tvm.runtime.tensor(np.array(array, order="C")))
         if word[0] == "out":
             results[name] = arguments[-1]
     module["main"](*arguments)

@@ -126,6 +126,9 @@ TEST(Raise, MapsReductionsContractionsWindowsAndGathers) {
       {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=A_{a};];L^{5}_{a=0}[C_{a}=C_{a+1}*2;];", "where"},
       // Loops whose extent varies.
       {"in A f32[5];\nout C f32[5];\nL^{5}_{a=0}L^{a+1}_{c=0}[C_{a}=C_{a}+A_{c};];", "where sum("},
+      // Numbers that no axis can hold.
+      {"in A f32[4];\nout C f32[4];\nL^{4}_{a=0}[C_{a}=if_then_else(a*1000000000000<4&a<1,A_{a*1000000000000},1);];",
+       "where"},
       // Extents of 1 and idle loops.
       {"in A f32[1,5];\nout C f32[1,5];\nL^{1}_{a=0}L^{5}_{c=0}[C_{a,c}=A_{a,c}+A_{0,c};];", "add"},
       {"in A f32[4];\nout C f32[4];\nB^{4}_{tx=0}L^{5}_{a=0}[C_{tx}=C_{tx}+A_{tx};];", ""},

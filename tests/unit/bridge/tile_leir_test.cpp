@@ -9,6 +9,15 @@
 namespace cleave::bridge {
 namespace {
 
+std::vector<tile::BufferId> arguments_in(const tile::Program& p, tile::Place place) {
+  std::vector<tile::BufferId> out;
+  for (tile::BufferId id : p.buffers_in(place))
+    if (!p.buffer(id).alias_of.valid()) out.push_back(id);
+  std::sort(out.begin(), out.end(),
+            [&](tile::BufferId a, tile::BufferId b) { return p.buffer(a).argument < p.buffer(b).argument; });
+  return out;
+}
+
 // Empty, or what differs. Zeros of either sign are the same: max and min choose between them in their own ways.
 std::string compared(const tile::Program& p, const TileAsLeir& as, uint64_t seed) {
   const leir::Checked checked = leir::check(as.syntax);
@@ -22,9 +31,8 @@ std::string compared(const tile::Program& p, const TileAsLeir& as, uint64_t seed
   for (const auto& [place, list] : {std::pair(tile::Place::input, &arguments.inputs),
                                     {tile::Place::constant, &arguments.constants},
                                     {tile::Place::scalar, nullptr}})
-    for (tile::BufferId id : p.buffers_in(place)) {
+    for (tile::BufferId id : arguments_in(p, place)) {
       const tile::Buffer& b = p.buffer(id);
-      if (b.alias_of.valid()) continue;
       const auto v = q.find(as.names.at(b.name));
       if (!v) return b.name + " is no variable";
       leir::Array a = leir::make_array(leir::from_dtype(b.dtype), q.variables()[*v].shape);
@@ -44,8 +52,7 @@ std::string compared(const tile::Program& p, const TileAsLeir& as, uint64_t seed
       }
       given.emplace(as.names.at(b.name), std::move(a));
     }
-  for (tile::BufferId id : p.buffers_in(tile::Place::output)) {
-    if (p.buffer(id).alias_of.valid()) continue;
+  for (tile::BufferId id : arguments_in(p, tile::Place::output)) {
     memory.emplace_back(static_cast<size_t>(p.elements(id) * byte_size(p.buffer(id).dtype)));
     arguments.outputs.emplace_back(memory.back());
   }
@@ -53,9 +60,8 @@ std::string compared(const tile::Program& p, const TileAsLeir& as, uint64_t seed
   if (!got.ok()) return render(got.errors(), nullptr);
   if (const Diagnostics bad = oracle::try_run(p, arguments); !bad.empty()) return render(bad, nullptr);
   size_t k = 0;
-  for (tile::BufferId id : p.buffers_in(tile::Place::output)) {
+  for (tile::BufferId id : arguments_in(p, tile::Place::output)) {
     const tile::Buffer& b = p.buffer(id);
-    if (b.alias_of.valid()) continue;
     const leir::Array& a = got->at(as.names.at(b.name));
     const auto width = static_cast<size_t>(byte_size(b.dtype));
     for (size_t i = 0; i < static_cast<size_t>(a.elements()); ++i) {
