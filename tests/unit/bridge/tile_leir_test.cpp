@@ -116,6 +116,7 @@ TEST(TileAsLeir, GoldenTilePrograms) {
 
 TEST(TileAsLeir, RandomSchedules) {
   size_t printed = 0, refused = 0;
+  std::string reasons;
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     testing::Choices choices(seed);
     testing::RandomGraphOptions options;
@@ -131,6 +132,7 @@ TEST(TileAsLeir, RandomSchedules) {
       const auto as = to_leir(p);
       if (!as.ok()) {
         ++refused;
+        reasons += as.errors()[0].message() + "\n";
         ASSERT_NE(render(as.errors(), nullptr).find("no LEIR can be made: of `"), std::string::npos);
         continue;
       }
@@ -139,7 +141,7 @@ TEST(TileAsLeir, RandomSchedules) {
       if (HasFatalFailure()) return;
     }
   }
-  EXPECT_GT(printed, 8 * refused) << printed << " printed, " << refused << " refused";
+  EXPECT_GT(printed, 8 * refused) << printed << " printed, " << refused << " refused\n" << reasons;
 }
 
 TEST(TileAsLeir, RefusesByName) {
