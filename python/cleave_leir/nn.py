@@ -2,7 +2,7 @@
 
 import math
 
-from .ops import count, element, elementwise, finish, handles, rank_axis, reduce_axes, result, with_bias
+from .ops import count, element, elementwise, finish, handles, rank_axis, reduce_axes, result, stored_dtype, with_bias
 from .text import Ix, literal
 
 
@@ -184,7 +184,7 @@ def layer_norm(t, meta, x, shape, weight=None, bias=None, eps=1e-5, *rest):
 @handles("rms_norm.default")
 def rms_norm(t, meta, x, shape, weight=None, eps=None):
     dtype = result(meta)[0]
-    eps = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}[dtype] if eps is None else eps
+    eps = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}[stored_dtype(meta)] if eps is None else eps
     n = len(shape)
     axes = list(range(len(x.shape) - n, len(x.shape)))
     total = reduce_axes(t, x, axes, True, "+", t.accumulator(dtype), lambda a, ix: f"{a}*{a}")

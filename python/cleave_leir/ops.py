@@ -67,10 +67,20 @@ def element(v, ix):
     return v.at([Ix.number(0) if n == 1 else i for n, i in zip(v.shape, own)])
 
 
-def result(meta):
+# Values of these dtypes are kept in wider variables while a program is translated (translate.py sets it).
+KEPT = {}
+
+
+def stored_dtype(meta):
     from .translate import DTYPES
 
-    return DTYPES[meta.dtype], list(meta.shape)
+    return DTYPES[meta.dtype]
+
+
+def result(meta):
+    """The dtype in which an operator's result is kept, and its shape."""
+    dtype = stored_dtype(meta)
+    return KEPT.get(dtype, dtype), list(meta.shape)
 
 
 # -- elementwise ----------------------------------------------------------------------------------------------------
@@ -240,7 +250,7 @@ def same(t, meta, x, *rest, **named):
 
 @handles("to.dtype", "_to_copy.default", "to.dtype_layout", "to.device", "to.other", "type_as.default", "float.default")
 def convert(t, meta, x, *rest, **named):
-    dtype, shape = result(meta)
+    dtype, shape = stored_dtype(meta), list(meta.shape)  # a cast that is written rounds
     if dtype == x.dtype:
         return x
     return t.map(dtype, shape, lambda ix: f"{x.at(ix)}!=0" if dtype == "bool" else x.at(ix))

@@ -1,8 +1,10 @@
 """PyTorch to LEIR, through torch.export.
 
 One nest group for each operator of the exported graph. Views (transpose, unsqueeze, expand, slices, reshapes that split
-axes) cost nothing: they change the subscripts of what reads them. f16 and bf16 reductions are accumulated in f32 and
-stored once (`accumulate="target"` accumulates in the target's type). Every operator follows PyTorch's meaning for equal
+axes) cost nothing: they change the subscripts of what reads them. Of f16 and bf16
+programs only inputs, outputs and written casts are 16 bits: what lies between is kept in f32, and rounded once where it is
+stored (`intermediates="own"` keeps each result in its own type, with sums in f32 that are stored once; `accumulate="target"`
+accumulates in that type too). Every operator follows PyTorch's meaning for equal
 extents, groups, bias, ceil mode, ties and large values; one that has no handler is refused by name.
 """
 
@@ -11,7 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import nn
+from . import nn, ops
 from .ops import HANDLERS, Value
 from .text import Writer
 
@@ -99,9 +101,17 @@ class Translation:
         return value if value.dtype == dtype else self.map(dtype, value.shape, value.at)
 
 
-def translate(module, inputs, accumulate="f32", dynamic=None):
+def translate(module, inputs, accumulate="f32", intermediates="f32"):
     """The LEIR of `module` on `inputs` (a tuple of tensors). Raises Unsupported."""
-    del dynamic
+    wide = intermediates == "f32" and accumulate == "f32"
+    ops.KEPT = {"f16": "f32", "bf16": "f32"} if wide else {}
+    try:
+        return _translate(module, inputs, accumulate)
+    finally:
+        ops.KEPT = {}
+
+
+def _translate(module, inputs, accumulate):
     module = module.eval()
     exported = torch.export.export(module, tuple(inputs))
     graph = exported.graph
@@ -154,11 +164,13 @@ def translate(module, inputs, accumulate="f32", dynamic=None):
             meta = n.meta.get("val")
             values[n] = HANDLERS[str(n.target)](t, meta, *args, **kwargs)
         elif n.op == "output":
-            results = _values(n.args[0], values)
+            results = n.args[0] if isinstance(n.args[0], (list, tuple)) else [n.args[0]]
     outputs, names = [], []
-    for value in results if isinstance(results, (list, tuple)) else [results]:
+    for node in results:
+        value = _values(node, values)
         if not isinstance(value, Value):
             continue
+        value = t.settle(value, ops.stored_dtype(node.meta["val"]))
         if not value.name or value.name in t.reads_only or value.name in names:
             value = t.map(value.dtype, value.shape, value.at)
         names.append(value.name)

@@ -45,6 +45,7 @@ class Converter {
     for (const bool once : {true, false})
       for (const tile::Kernel& k : p_.kernels)
         if (k.once == once) top(k.body);
+    if (s().items.empty()) throw Refuse{"it computes nothing"};
     return std::move(out_);
   }
 
@@ -224,9 +225,47 @@ class Converter {
   }
   void close(const Open& o) { values_.erase(o.symbol); }
 
+  // Loops that never run are left out, with what is in them: LEIR has no extent 0.
+  bool never(Expr low, Expr high) const {
+    const auto n = pool_.as_constant(pool_.sub(high, low));
+    return n && *n <= 0;
+  }
+  bool never(const std::vector<const tile::Axis*>& axes) const {
+    return std::any_of(axes.begin(), axes.end(),
+                       [&](const tile::Axis* a) { return never(pool_.constant(0), a->extent); });
+  }
+  bool nothing(const std::vector<tile::Statement>& body) const {
+    return std::all_of(body.begin(), body.end(), [&](const tile::Statement& st) { return nothing(st); });
+  }
+  bool nothing(const tile::Statement& st) const {
+    return match(
+        st.what, [&](const tile::For& f) { return never(f.lo, f.hi) || nothing(f.body); },
+        [&](const tile::Let& l) { return nothing(l.body); },
+        [&](const tile::Matmul& m) { return never(pool_.constant(0), m.m) || never(pool_.constant(0), m.n); },
+        [&](const tile::Nest& n) {
+          for (const tile::Write& w : n.stores)
+            if (w.fresh && !never(reached(n, w))) return false;
+          return never(all(n));
+        });
+  }
+  static std::vector<const tile::Axis*> all(const tile::Nest& n) {
+    std::vector<const tile::Axis*> out;
+    for (const tile::Axis& a : n.axes) out.push_back(&a);
+    return out;
+  }
+  // The axes that a store's place depends on: those that its first value is written over.
+  std::vector<const tile::Axis*> reached(const tile::Nest& n, const tile::Write& w) const {
+    std::vector<const tile::Axis*> out = all(n);
+    std::erase_if(out, [&](const tile::Axis* a) {
+      return std::none_of(w.at.begin(), w.at.end(), [&](Expr e) { return pool_.mentions(e, a->symbol); });
+    });
+    return out;
+  }
+
   // Loops of top-level statements: a nest has at least one.
   void top(const std::vector<tile::Statement>& body) {
     for (const tile::Statement& st : body) {
+      if (nothing(st)) continue;
       next_index_ = 0;
       const bool looped = match(
           st.what, [](const tile::For&) { return true; }, [](const tile::Matmul&) { return false; },
@@ -251,6 +290,7 @@ class Converter {
   }
 
   void statement(const tile::Statement& st) {
+    if (nothing(st)) return;
     const size_t indices = next_index_;
     match(
         st.what, [&](const tile::For& f) { loop(f); }, [&](const tile::Nest& n) { nest(n); },
@@ -286,7 +326,6 @@ class Converter {
     }
     const uint32_t nest = s().begin_nest(loops);
     const std::vector<tile::Statement>& body = chain.back()->body;
-    if (body.empty()) throw Refuse{"a loop has no statements"};
     for (const tile::Statement& inner : body) statement(inner);
     s().end_nest(nest);
     for (const Open& o : opened) close(o);
@@ -294,6 +333,7 @@ class Converter {
 
   template <class Body>
   void over(const std::vector<const tile::Axis*>& axes, const Body& body) {
+    if (never(axes)) return;
     const size_t indices = next_index_;
     std::vector<Open> opened;
     std::vector<leir::Loop> loops;
@@ -312,18 +352,12 @@ class Converter {
   void nest(const tile::Nest& n) {
     for (const tile::Write& w : n.stores) {
       if (!w.fresh) continue;
-      std::vector<const tile::Axis*> axes;
-      for (const tile::Axis& a : n.axes)
-        if (std::any_of(w.at.begin(), w.at.end(), [&](Expr e) { return pool_.mentions(e, a.symbol); }))
-          axes.push_back(&a);
-      over(axes, [&] {
+      over(reached(n, w), [&] {
         const ExprId target = element(w.buffer, w.at), value = identity(w);
         s().equation(target, value);
       });
     }
-    std::vector<const tile::Axis*> axes;
-    for (const tile::Axis& a : n.axes) axes.push_back(&a);
-    over(axes, [&] { point(n); });
+    over(all(n), [&] { point(n); });
   }
 
   ExprId identity(const tile::Write& w) {
@@ -427,7 +461,8 @@ class Converter {
     const bool numbers =
         std::all_of(a->operands.begin(), a->operands.end(), [&](tile::NodeId o) { return literal(o); });
     const bool branches = a->fn == Fn::where && literal(a->operands[1]) && literal(a->operands[2]);
-    return narrow || numbers || branches || uses > 1;
+    const bool floored = a->fn == Fn::floordiv && is_real(n.dtype);
+    return narrow || numbers || branches || floored || uses > 1;
   }
   void keep(uint32_t i) {
     const ExprId x = bare(i);
@@ -521,7 +556,8 @@ class Converter {
       case Fn::quot0: return safe(leir::Op::div);
       case Fn::floordiv:
       case Fn::mod:
-        if (reals) throw Refuse{fmt::format("`{}` of reals", info(a.fn).name)};
+        if (reals && a.fn == Fn::mod) throw Refuse{"`mod` of reals"};
+        if (reals) return floored(x[0], x[1]);
         return safe(a.fn == Fn::mod ? leir::Op::mod : leir::Op::floordiv);
       case Fn::pow:
         // A number as exponent would be taken by squaring.
@@ -548,6 +584,14 @@ class Converter {
       if (std::string_view(leir::all_functions()[f].name) == info(a.fn).name)
         return s().call(static_cast<leir::Function>(f), x);
     throw Refuse{fmt::format("`{}` of {}", info(a.fn).name, name(n.dtype))};
+  }
+  // The quotient is rounded down before it is rounded to its type: it is taken in f64.
+  ExprId floored(ExprId x, ExprId y) {
+    const NameId name = s().intern(word(temporaries_++, kVariables, kTails));
+    s().equation(s().tensor(name, leir::Type::f64, leir::Scope::local, {}), x);
+    const ExprId wide = s().tensor(name, leir::Type::f64, leir::Scope::local, {});
+    const ExprId quotient[] = {s().binary(leir::Op::div, wide, y)};
+    return s().call(leir::Function::floor, quotient);
   }
   ExprId stored(tile::NodeId n) {
     keep(n.index);

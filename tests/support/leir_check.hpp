@@ -99,7 +99,8 @@ inline std::vector<std::string> leir_samples() {
            h + "out C T[5,7];L^{5}_{a=0}L^{7}_{c=0}[C^{T,g}_{a,c}=" + calls + ";];",
            h + "out C T[7];L^{5}_{a=0}V^{7}_{c=0}[C^{T,g}_{c}=max(C^{T,g}_{c},min(A^{T,g}_{a,c},E^{T,g}_{c}));];",
            h + "out C "
-               "T[5];L^{5}_{a=0}[C^{T,g}_{a}=fma(A^{T,g}_{a,0},A^{T,g}_{a,1},0.3*a)-fma(A^{T,g}_{a,2},2,A^{T,g}_{a,3});];",
+               "T[5];L^{5}_{a=0}[C^{T,g}_{a}=fma(A^{T,g}_{a,0},A^{T,g}_{a,1},0.3*a)-fma(A^{T,g}_{a,2},2,A^{T,g}_{a,3});"
+               "];",
            h + "out C "
                "T[9];L^{9}_{c=0}[C^{T,g}_{c}=if_then_else(1<=c<8&E^{T,g}_{c-1}>0,E^{T,g}_{c-1}**3-E^{T,g}_{c-1}**(-2),"
                "clamp(c/2,0.1,c)+leaky_relu(-c,0.3)+elu(1-c,0.7));];",
