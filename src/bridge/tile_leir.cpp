@@ -452,7 +452,7 @@ class Converter {
   bool literal(tile::NodeId n) const { return std::holds_alternative<tile::Literal>(nodes_[n.index].what); }
 
   // A variable of the node's own type: for rounding casts, for narrow integers, which wrap at each operation, for
-  // branches that are both numbers, and for what is used again.
+  // branches that are both numbers, for quotients that are rounded down, and for what is used again.
   bool needs_variable(const tile::Node& n, size_t uses) const {
     if (std::holds_alternative<tile::Cast>(n.what)) return true;
     const auto* a = std::get_if<tile::Apply>(&n.what);

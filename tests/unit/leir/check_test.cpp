@@ -104,6 +104,29 @@ TEST(Check, WantsEveryElementOfAnOutputWritten) {
   REFUSES("in A f32[3];out C f32[6];out D f32[3];L^{3}_{a=0}[D_{a}=A_{a};];", leir_coverage);
 }
 
+TEST(Check, TilesWhoseLastOneIsCutShortCoverWhatTheyAreTilesOf) {
+  // Too large to be followed element by element: the forms have to do it.
+  const std::string h = "in A f32[1000001];out C f32[1000001];";
+  ACCEPTS(h + "P^{125001}_{a=0}L^{min(8,1000001-a*8)}_{c=0}[C_{a*8+c}=A_{a*8+c};];");
+  EXPECT_FALSE(run(h + "P^{125001}_{a=0}L^{min(8,1000001-a*8)}_{c=0}[C_{a*8+c}=A_{a*8+c};];").program->needs_checks());
+  REFUSES(h + "L^{125001}_{a=0}L^{min(7,1000001-a*8)}_{c=0}[C_{a*8+c}=A_{a*8+c};];", leir_coverage);
+  REFUSES(h + "L^{125000}_{a=0}L^{min(8,1000001-a*8)}_{c=0}[C_{a*8+c}=A_{a*8+c};];", leir_coverage);
+  REFUSES(h + "L^{125001}_{a=0}L^{min(8,1000000-a*8)}_{c=0}[C_{a*8+c}=A_{a*8+c};];", leir_coverage);
+  REFUSES(h + "L^{125001}_{a=0}L^{min(8,1000002-a*8)}_{c=0}[C_{a*8+c}=A_{a*8+c};];", leir_bounds);
+  // A tile in memory of its own, written and read with equal extents; one that is read beyond is refused.
+  ACCEPTS(h +
+          "P^{125001}_{a=0}[L^{min(8,1000001-a*8)}_{c=0}[D^{f32,s}_{c}=A_{a*8+c};];L^{min(8,1000001-a*8)}_{d=0}[C_{a*8+"
+          "d}=D^{f32,s}_{d};];];");
+  REFUSES(
+      h + "L^{125001}_{a=0}[L^{min(7,1000001-a*8)}_{c=0}[D^{f32,s}_{c}=A_{a*8+c};];L^{min(8,1000001-a*8)}_{d=0}[C_{a*8+"
+          "d}=if_then_else(d<7,D^{f32,s}_{d},D^{f32,s}_{d-1});];];",
+      leir_read_before_write);
+  // A loop that may not run proves nothing.
+  const std::string n = "in N i64[] range 0..3;in A f32[1000001];out C f32[1000001];";
+  REFUSES(n + "L^{1000001}_{c=0}[L^{N^{i64,g}}_{a=0}[D^{f32,l}=A_{0};];C_{c}=D^{f32,l}+A_{c};];",
+          leir_read_before_write);
+}
+
 TEST(Check, KnowsAccumulatorsByTheirPlaceInTheChain) {
   auto kind = [](const std::string& value) {
     const Checked c = run("in A f32[4];in E f32[4];out C f32[1];L^{1}_{a=0}L^{4}_{c=0}[C_{a}=" + value + ";];");
