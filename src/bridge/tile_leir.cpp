@@ -241,11 +241,14 @@ class Converter {
     return match(
         st.what, [&](const tile::For& f) { return never(f.lo, f.hi) || nothing(f.body); },
         [&](const tile::Let& l) { return nothing(l.body); },
-        [&](const tile::Matmul& m) { return never(pool_.constant(0), m.m) || never(pool_.constant(0), m.n); },
+        [&](const tile::Matmul& m) {
+          const Expr zero = pool_.constant(0);
+          return never(zero, m.m) || never(zero, m.n) || (m.init == tile::Matmul::Init::load && never(zero, m.k));
+        },
         [&](const tile::Nest& n) {
           for (const tile::Write& w : n.stores)
             if (w.fresh && !never(reached(n, w))) return false;
-          return never(all(n));
+          return n.stores.empty() || never(all(n));
         });
   }
   static std::vector<const tile::Axis*> all(const tile::Nest& n) {

@@ -116,7 +116,7 @@ TEST(TileAsLeir, GoldenTilePrograms) {
 
 TEST(TileAsLeir, RandomSchedules) {
   size_t printed = 0, refused = 0;
-  std::string reasons;
+  std::string reasons;  // of the refusals
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     testing::Choices choices(seed);
     testing::RandomGraphOptions options;
