@@ -3,8 +3,30 @@
 #include <nlohmann/json.hpp>
 
 #include "base/codes.hpp"
+#include "base/digest.hpp"
 
 namespace cleave::algebra {
+
+namespace {
+
+// Each step, and the result, carries the digest of all that stands before it and of itself, keys sorted: a certificate
+// with something changed, left out or in another order is not this one.
+void seal(nlohmann::ordered_json& j) {
+  Digest digest;
+  auto add = [&](const nlohmann::ordered_json& o) { digest.add(nlohmann::json::parse(o.dump()).dump()); };
+  nlohmann::ordered_json head = j;
+  head.erase("steps");
+  head.erase("result");
+  add(head);
+  for (auto& step : j["steps"]) {
+    add(step);
+    step["digest"] = digest.hex();
+  }
+  add(j["result"]);
+  j["digest"] = digest.hex();
+}
+
+}  // namespace
 
 Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchOptions options) {
   options.record_path = true;
@@ -12,7 +34,7 @@ Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchO
   if (which >= result.graphs.size()) return diagnose(Code::no_such_graph, result.graphs.size(), which);
   const Found& found = result.graphs[which];
   nlohmann::ordered_json j;
-  j["schema"] = "cleave.certificate/1";
+  j["schema"] = "cleave.certificate/2";
   j["graph"] = graph.name();
   j["seed"] = options.seed;
   j["draws"] = options.draws;
@@ -33,6 +55,7 @@ Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchO
     j["steps"].push_back(std::move(step));
   }
   j["result"] = open_text(found.graph);
+  seal(j);
   return j.dump(1) + "\n";
 }
 

@@ -218,11 +218,10 @@ void merge_contractions(SearchResult& result, const SearchOptions& options) {
   std::vector<Found> more;
   for (size_t k = 0; k < result.graphs.size() && more.size() < kMost; ++k) {
     const Found& from = result.graphs[k];
-    for (SideBySide& s : side_by_side(from.graph)) {
+    for (SideBySide& s : side_by_side(from.graph, options.record_path)) {
       if (more.size() >= kMost || !seen.insert(print(s.graph)).second) continue;
       Found f{std::move(s.graph), "", from.derivation, from.cost + s.copied, false};
-      f.derivation.push_back(std::move(s.step));
-      if (options.record_path) f.derivation.back().graph = open_text(f.graph);
+      std::move(s.steps.begin(), s.steps.end(), std::back_inserter(f.derivation));
       f.summary = summarise(f.graph);
       f.copies = s.copied > 0;
       more.push_back(std::move(f));

@@ -1,7 +1,9 @@
 #include "algebra/side_by_side.hpp"
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -26,24 +28,84 @@ bool distinct(const graph::IndexNames& names) {
   return std::set<std::string>(names.begin(), names.end()).size() == names.size();
 }
 
-// A contraction seen from one of its operands: the other one's axes and the result's by the axis of the first that they
-// belong to, or kOwn.
-constexpr int kOwn = -1;
+// A contraction seen from one of its operands. An axis of the other one, or of the result, is an axis of the first (its
+// number) or the n-th that the other has for itself (own(n)).
+constexpr int own(size_t n) { return -1 - static_cast<int>(n); }
 struct View {
-  NodeId node;
   ValueId shared, other, result;
   std::vector<int> other_axes, result_axes;
-  size_t own_in_other = 0;
+  size_t owned = 0;
 };
+
+std::vector<int> shared_axes(const std::vector<int>& axes) {
+  std::vector<int> out;
+  std::copy_if(axes.begin(), axes.end(), std::back_inserter(out), [](int a) { return a >= 0; });
+  return out;
+}
+std::vector<int> in_order(std::vector<int> axes) {
+  std::sort(axes.begin(), axes.end());
+  return axes;
+}
+
+// Values of the new graph by those of the old one.
+using Made = std::map<ValueId, ValueId>;
+using Get = std::function<ValueId(ValueId)>;
+
+// Contractions that may become one: what is computed anew, and how.
+struct Joint {
+  std::vector<ValueId> results;
+  std::function<void(Builder&, const Get&, Made&)> make;
+  Derived step;
+  double copied = 0;
+};
+
+struct Cycle {};  // a value would need itself
 
 class Finder {
  public:
-  explicit Finder(const Graph& g) : g_(g) {}
+  Finder(const Graph& g, bool record) : g_(g), record_(record), constant_(g.value_count()) {
+    for (NodeId id : g.node_ids()) {
+      const Node& n = g.node(id);
+      const bool given = n.op == Op::input || n.op == Op::scalar;
+      const bool yes =
+          !given && std::all_of(n.operands.begin(), n.operands.end(), [&](ValueId v) { return constant(v); });
+      for (ValueId v : n.results) constant_[v.index] = yes;
+    }
+  }
 
   std::vector<SideBySide> run() {
     shared_operands();
     sums();
-    return std::move(out_);
+    std::vector<SideBySide> out;
+    auto offer = [&](const std::vector<const Joint*>& joints) {
+      SideBySide s;
+      std::set<ValueId> done;
+      for (const Joint* j : joints) {
+        s.copied += j->copied;
+        s.steps.push_back(j->step);
+      }
+      try {
+        s.graph = copy(joints);
+        for (size_t k = 0; record_ && k < joints.size(); ++k)
+          s.steps[k].graph = open_text(copy({joints.begin(), joints.begin() + static_cast<long>(k) + 1}));
+      } catch (const Cycle&) {
+        return false;
+      }
+      out.push_back(std::move(s));
+      return true;
+    };
+    // A model has many; each alone is of interest only where there are few.
+    std::vector<const Joint*> free, all;
+    for (const Joint& j : joints_) {
+      if (j.copied == 0) free.push_back(&j);
+      all.push_back(&j);
+    }
+    for (auto* list : {&free, &all}) {
+      *list = compatible(*list);
+      if (list->size() > 1 && (list == &free || list->size() > free.size())) offer(*list);
+    }
+    for (size_t k = 0; k < std::min<size_t>(joints_.size(), 4); ++k) offer({&joints_[k]});
+    return out;
   }
 
  private:
@@ -51,16 +113,7 @@ class Finder {
   graph::ContractSpec spec_of(const Node& n) const {
     return graph::parse_contract_spec(n.attributes.get<std::string>("spec")).value();
   }
-  bool depends(ValueId v, const std::set<uint32_t>& on) const {
-    if (on.contains(v.index)) return true;
-    const Node& n = g_.producer(v);
-    return std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return depends(o, on); });
-  }
-  bool constant(ValueId v) const {
-    const Node& n = g_.producer(v);
-    if (n.operands.empty()) return n.op != Op::input && n.op != Op::scalar;
-    return std::all_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return constant(o); });
-  }
+  bool constant(ValueId v) const { return constant_[v.index]; }
   double copied(ValueId v) const {
     if (constant(v)) return 0;
     double n = 1;
@@ -69,70 +122,99 @@ class Finder {
   }
   std::string name(ValueId v) const {
     const std::string& n = g_.value(v).name;
+    const Node& from = g_.producer(v);
+    if (n.empty() && info(from.op).category == graph::Category::view && from.operands.size() == 1)
+      return name(from.operands[0]);
     return n.empty() ? fmt::format("v{}", v.index) : n;
   }
 
-  // The view of contraction `id` from operand `side`, where the other operand has exactly one index of its own.
+  // No value is made by two of them, and none needs itself.
+  std::vector<const Joint*> compatible(const std::vector<const Joint*>& list) const {
+    std::vector<const Joint*> out;
+    std::set<ValueId> made;
+    for (const Joint* j : list) {
+      if (std::any_of(j->results.begin(), j->results.end(), [&](ValueId v) { return made.contains(v); })) continue;
+      made.insert(j->results.begin(), j->results.end());
+      out.push_back(j);
+    }
+    if (acyclic(out)) return out;
+    std::vector<const Joint*> one_by_one;
+    for (size_t k = 0; k < std::min<size_t>(out.size(), 32); ++k) {
+      one_by_one.push_back(out[k]);
+      if (!acyclic(one_by_one)) one_by_one.pop_back();
+    }
+    return one_by_one;
+  }
+  bool acyclic(const std::vector<const Joint*>& joints) const {
+    try {
+      copy(joints);
+    } catch (const Cycle&) {
+      return false;
+    }
+    return true;
+  }
+
+  // The view of contraction `id` from operand `side`.
   bool view(NodeId id, size_t side, View& out) const {
     const Node& n = g_.node(id);
     const auto spec = spec_of(n);
     const auto &mine = spec.operands[side], &other = spec.operands[1 - side];
     if (!distinct(mine) || !distinct(other) || n.operands[0] == n.operands[1]) return false;
-    out = {id, n.operands[side], n.operands[1 - side], n.results[0], {}, {}, 0};
-    int own = 0;
+    out = {n.operands[side], n.operands[1 - side], n.results[0], {}, {}, 0};
+    std::map<std::string, int> by;
+    for (size_t a = 0; a < mine.size(); ++a) by[mine[a]] = static_cast<int>(a);
     for (size_t a = 0; a < other.size(); ++a) {
       if (g_.syms().is(shape(out.other)[a], 1)) return false;  // it may stretch
-      const bool shared = has(mine, other[a]);
-      out.other_axes.push_back(shared ? static_cast<int>(place(mine, other[a])) : kOwn);
-      if (shared) continue;
-      if (!has(spec.result, other[a])) return false;  // summed by itself
-      out.own_in_other = a;
-      ++own;
+      if (!has(mine, other[a])) {
+        if (!has(spec.result, other[a])) return false;  // summed by itself
+        by[other[a]] = own(out.owned++);
+      }
+      out.other_axes.push_back(by.at(other[a]));
     }
-    for (size_t a = 0; a < spec.result.size(); ++a) {
-      const bool shared = has(mine, spec.result[a]);
-      out.result_axes.push_back(shared ? static_cast<int>(place(mine, spec.result[a])) : kOwn);
-    }
-    return own == 1;
-  }
-
-  // The axes of the shared operand in order, the own one last.
-  static std::vector<int> ordered(std::vector<int> axes) {
-    std::sort(axes.begin(), axes.end());
-    std::rotate(axes.begin(), axes.begin() + 1, axes.end());
-    return axes;
+    for (const std::string& a : spec.result) out.result_axes.push_back(by.at(a));
+    return out.owned > 0;
   }
 
   void shared_operands() {
-    // The results may have their axes in any order.
+    // The axes of the others and of the results may have any order.
     std::map<std::tuple<ValueId, std::vector<int>, std::vector<int>, DType>, std::vector<View>> groups;
     for (NodeId id : g_.node_ids())
       if (g_.node(id).op == Op::contract)
         for (size_t side : {0, 1}) {
           View v;
-          if (view(id, side, v)) groups[{v.shared, v.other_axes, v.result_axes, g_.type(v.result).dtype}].push_back(v);
+          if (view(id, side, v))
+            groups[{v.shared, in_order(shared_axes(v.other_axes)), in_order(shared_axes(v.result_axes)),
+                    g_.type(v.result).dtype}]
+                .push_back(v);
         }
     for (auto& [key, members] : groups) {
+      if (members.size() < 2) continue;
       // What one computes must not be what another needs.
+      std::vector<bool> needs(g_.value_count());
+      for (const View& v : members) needs[v.result.index] = true;
+      for (NodeId id : g_.node_ids()) {
+        const Node& n = g_.node(id);
+        if (std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId v) { return needs[v.index]; }))
+          for (ValueId v : n.results) needs[v.index] = true;
+      }
       std::vector<View> apart;
-      std::set<uint32_t> results;
-      for (const View& v : members) results.insert(v.result.index);
       for (const View& v : members)
-        if (!depends(v.other, results) && !depends(v.shared, results)) apart.push_back(v);
+        if (!needs[v.other.index] && !needs[v.shared.index]) apart.push_back(v);
       if (apart.size() >= 2) put_together(apart);
     }
   }
 
-  // Copies the graph on demand, so that what is put together may stand anywhere; `special` makes values of its own.
-  using Special =
-      std::function<bool(Builder&, ValueId, const std::function<ValueId(ValueId)>&, std::map<ValueId, ValueId>&)>;
-  Graph copy(const Special& special) const {
+  // Copies the graph on demand, so that what is put together may stand anywhere. Throws Cycle.
+  Graph copy(const std::vector<const Joint*>& joints) const {
+    std::map<ValueId, const Joint*> special;
+    for (const Joint* j : joints)
+      for (ValueId v : j->results) special[v] = j;
     Builder b(g_.name(), g_.shared_syms());
     for (sym::Expr d : g_.dims()) {
       const auto range = b.syms().symbol_range(d);
       b.dim(b.syms().symbol_name(d), range.lo, range.hi);
     }
-    std::map<ValueId, ValueId> made;
+    Made made;
     for (ValueId v : g_.leaves()) {
       const Node& n = g_.producer(v);
       const std::string& leaf = n.attributes.get<std::string>("name");
@@ -142,9 +224,14 @@ class Finder {
                     ? b.scalar(leaf, type.dtype)
                     : b.constant(leaf, type.dtype, type.shape, n.attributes.get<graph::ConstantData>("data"));
     }
-    std::function<ValueId(ValueId)> get = [&](ValueId v) {
+    std::set<ValueId> open;
+    const Get get = [&](ValueId v) {
       if (const auto it = made.find(v); it != made.end()) return it->second;
-      if (special(b, v, get, made)) return made.at(v);
+      if (!open.insert(v).second) throw Cycle{};
+      if (const auto it = special.find(v); it != special.end()) {
+        it->second->make(b, get, made);
+        return made.at(v);
+      }
       const Node& n = g_.producer(v);
       std::vector<ValueId> operands;
       for (ValueId o : n.operands) operands.push_back(get(o));
@@ -159,47 +246,94 @@ class Finder {
     return b.take();
   }
 
-  void put_together(const std::vector<View>& members) {
-    const View& first = members[0];
-    auto special = [&](Builder& b, ValueId v, const auto& get, std::map<ValueId, ValueId>& made) {
-      if (std::none_of(members.begin(), members.end(), [&](const View& m) { return m.result == v; })) return false;
+  // The axes of all members' other operands in one order, the own ones (as one axis) at `place`: as they lie where they
+  // lie alike, else last.
+  static std::vector<int> common_layout(const std::vector<View>& members, size_t& place) {
+    const std::vector<int> first = shared_axes(members[0].other_axes);
+    auto begin_of_own = [](const View& v) {
+      return static_cast<size_t>(std::find_if(v.other_axes.begin(), v.other_axes.end(), [](int a) { return a < 0; }) -
+                                 v.other_axes.begin());
+    };
+    place = begin_of_own(members[0]);
+    const bool alike = std::all_of(members.begin(), members.end(), [&](const View& v) {
+      const auto begin = v.other_axes.begin() + static_cast<long>(begin_of_own(v));
+      return shared_axes(v.other_axes) == first && begin_of_own(v) == place &&
+             std::all_of(begin, begin + static_cast<long>(v.owned), [](int a) { return a < 0; });
+    });
+    if (!alike) place = first.size();
+    return alike ? first : in_order(first);
+  }
+
+  static ValueId reshaped(Builder& b, ValueId v, const graph::Shape& to) {
+    if (b.type(v).shape == to) return v;
+    const Node& from = b.graph().producer(v);
+    if (from.op == Op::reshape && b.type(from.operands[0]).shape == to) return from.operands[0];
+    return b.make(Op::reshape, {v}, {{"shape", to}});
+  }
+  static ValueId transposed(Builder& b, ValueId v, const std::vector<int>& from, const std::vector<int>& to) {
+    std::vector<int64_t> perm;
+    for (int a : to) perm.push_back(std::find(from.begin(), from.end(), a) - from.begin());
+    return std::is_sorted(perm.begin(), perm.end()) ? v : b.make(Op::transpose, {v}, {{"perm", perm}});
+  }
+
+  void put_together(std::vector<View> members) {
+    Joint joint;
+    std::string before, after;
+    for (const View& m : members) {
+      joint.results.push_back(m.result);
+      joint.copied += copied(m.other);
+      before += fmt::format("{}{} * {}", before.empty() ? "" : "; ", name(m.shared), name(m.other));
+      after += (after.empty() ? "" : " | ") + name(m.other);
+    }
+    const std::string shared = name(members[0].shared);
+    joint.step = {"contractions side by side", shared, before, fmt::format("{} * [{}]", shared, after), ""};
+    joint.make = [this, members = std::move(members)](Builder& b, const Get& get, Made& made) {
+      const View& first = members[0];
       const ValueId x = get(first.shared);
+      size_t place = 0;
+      const std::vector<int> layout = common_layout(members, place);
       std::vector<ValueId> others;
       std::vector<sym::Expr> sizes;
       for (const View& m : members) {
-        others.push_back(get(m.other));
-        sizes.push_back(shape(m.other)[m.own_in_other]);
+        std::vector<int> order = layout;
+        for (size_t n = 0; n < m.owned; ++n) order.insert(order.begin() + static_cast<long>(place + n), own(n));
+        graph::Shape flat;
+        sizes.push_back(b.syms().constant(1));
+        for (int a : order) {
+          const auto at = std::find(m.other_axes.begin(), m.other_axes.end(), a) - m.other_axes.begin();
+          const sym::Expr e = shape(m.other)[static_cast<size_t>(at)];
+          if (a >= 0) flat.push_back(e);
+          if (a < 0) sizes.back() = b.syms().mul(sizes.back(), e);
+        }
+        flat.insert(flat.begin() + static_cast<long>(place), sizes.back());
+        others.push_back(reshaped(b, transposed(b, get(m.other), m.other_axes, order), flat));
       }
-      const ValueId joined = b.make(Op::concat, others, {{"axis", static_cast<int64_t>(first.own_in_other)}});
-      auto letter = [](int axis) { return axis == kOwn ? std::string("n") : fmt::format("x{}", axis); };
+      const ValueId joined = b.make(Op::concat, others, {{"axis", static_cast<int64_t>(place)}});
+      auto letter = [](int axis) { return fmt::format("x{}", axis); };
       graph::ContractSpec spec;
       spec.operands.resize(2);
       for (size_t a = 0; a < shape(first.shared).size(); ++a) spec.operands[0].push_back(letter(static_cast<int>(a)));
-      for (int a : first.other_axes) spec.operands[1].push_back(letter(a));
-      const std::vector<int> axes = ordered(first.result_axes);
-      for (int a : axes) spec.result.push_back(letter(a));
+      for (int a : layout) spec.operands[1].push_back(letter(a));
+      spec.operands[1].insert(spec.operands[1].begin() + static_cast<long>(place), "n");
+      const std::vector<int> kept = in_order(shared_axes(first.result_axes));
+      for (int a : kept) spec.result.push_back(letter(a));
+      spec.result.push_back("n");
       const ValueId product = b.make(Op::contract, {x, joined}, {{"spec", print(spec)}});
       const auto parts =
-          b.make_all(Op::split, {product}, {{"axis", static_cast<int64_t>(axes.size()) - 1}, {"sizes", sizes}});
+          b.make_all(Op::split, {product}, {{"axis", static_cast<int64_t>(kept.size())}, {"sizes", sizes}});
       for (size_t i = 0; i < members.size(); ++i) {
-        std::vector<int64_t> perm;
-        for (int a : members[i].result_axes) perm.push_back(std::find(axes.begin(), axes.end(), a) - axes.begin());
-        made[members[i].result] =
-            std::is_sorted(perm.begin(), perm.end()) ? parts[i] : b.make(Op::transpose, {parts[i]}, {{"perm", perm}});
+        const View& m = members[i];
+        std::vector<int> order = kept;
+        for (size_t n = 0; n < m.owned; ++n) order.push_back(own(n));
+        graph::Shape apart;
+        for (int a : order) {
+          const auto at = std::find(m.result_axes.begin(), m.result_axes.end(), a) - m.result_axes.begin();
+          apart.push_back(shape(m.result)[static_cast<size_t>(at)]);
+        }
+        made[m.result] = transposed(b, reshaped(b, parts[i], apart), order, m.result_axes);
       }
-      return true;
     };
-    std::string before, after;
-    double elements = 0;
-    for (const View& m : members) {
-      before += fmt::format("{}{} * {}", before.empty() ? "" : "; ", name(m.shared), name(m.other));
-      after += (after.empty() ? "" : " | ") + name(m.other);
-      elements += copied(m.other);
-    }
-    out_.push_back({copy(special),
-                    {"contractions side by side", name(first.shared), before,
-                     fmt::format("{} * [{}]", name(first.shared), after), ""},
-                    elements});
+    joints_.push_back(std::move(joint));
   }
 
   // Sums of two contractions of one bound index each, whose operands and result have the same axes but for that index.
@@ -219,8 +353,8 @@ class Finder {
     const auto s = spec_of(p), t = spec_of(q);
     const auto bound = s.reduced(), other_bound = t.reduced();
     if (bound.size() != 1 || other_bound.size() != 1) return false;
-    ValueId operands[2][2];
-    size_t axis[2];
+    std::array<std::array<ValueId, 2>, 2> operands;
+    std::array<size_t, 2> axis{};
     for (size_t side : {0, 1}) {
       const auto &a = s.operands[side], &b = t.operands[flip ? 1 - side : side];
       operands[0][side] = p.operands[side];
@@ -235,36 +369,37 @@ class Finder {
           return false;
       }
     }
-    auto special = [&](Builder& b, ValueId v, const auto& get, std::map<ValueId, ValueId>& made) {
-      if (v != n.results[0]) return false;
+    Joint joint;
+    joint.results = {n.results[0]};
+    for (const auto& pair : operands)
+      for (ValueId v : pair) joint.copied += copied(v);
+    joint.step = {"sum of contractions as one", name(n.results[0]),
+                  fmt::format("{} * {} + {} * {}", name(operands[0][0]), name(operands[0][1]), name(operands[1][0]),
+                              name(operands[1][1])),
+                  fmt::format("[{} | {}] * [{} | {}]", name(operands[0][0]), name(operands[1][0]), name(operands[0][1]),
+                              name(operands[1][1])),
+                  ""};
+    joint.make = [this, operands, axis, spec = print(s), result = n.results[0]](Builder& b, const Get& get,
+                                                                                Made& made) {
       ValueId joined[2];
       for (size_t side : {0, 1})
         joined[side] = b.make(Op::concat, {get(operands[0][side]), get(operands[1][side])},
                               {{"axis", static_cast<int64_t>(axis[side])}});
-      made[v] = b.make(Op::contract, {joined[0], joined[1]}, {{"spec", print(s)}});
-      if (!g_.value(v).name.empty()) b.set_name(made[v], g_.value(v).name);
-      return true;
+      made[result] = b.make(Op::contract, {joined[0], joined[1]}, {{"spec", spec}});
+      if (!g_.value(result).name.empty()) b.set_name(made[result], g_.value(result).name);
     };
-    double elements = 0;
-    for (const auto& pair : operands)
-      for (ValueId v : pair) elements += copied(v);
-    out_.push_back({copy(special),
-                    {"sum of contractions as one", name(n.results[0]),
-                     fmt::format("{} * {} + {} * {}", name(operands[0][0]), name(operands[0][1]), name(operands[1][0]),
-                                 name(operands[1][1])),
-                     fmt::format("[{} | {}] * [{} | {}]", name(operands[0][0]), name(operands[1][0]),
-                                 name(operands[0][1]), name(operands[1][1])),
-                     ""},
-                    elements});
+    joints_.push_back(std::move(joint));
     return true;
   }
 
   const Graph& g_;
-  std::vector<SideBySide> out_;
+  bool record_;
+  std::vector<bool> constant_;  // by value
+  std::vector<Joint> joints_;
 };
 
 }  // namespace
 
-std::vector<SideBySide> side_by_side(const Graph& graph) { return Finder(graph).run(); }
+std::vector<SideBySide> side_by_side(const Graph& graph, bool record) { return Finder(graph, record).run(); }
 
 }  // namespace cleave::algebra

@@ -14,11 +14,11 @@ namespace cleave::algebra {
 
 struct SideBySide {
   graph::Graph graph;
-  Derived step;       // without its graph
-  double copied = 0;  // elements that are concatenated at run time, at extents of 256
+  std::vector<Derived> steps;  // with their graphs if these are recorded
+  double copied = 0;           // elements that are concatenated at run time, at extents of 256
 };
 
-// Every way to put contractions of `graph` side by side, one step each, in the order of the graph.
-std::vector<SideBySide> side_by_side(const graph::Graph& graph);
+// Ways to put contractions of `graph` side by side: all that cost nothing at once, all at once, and the first few alone.
+std::vector<SideBySide> side_by_side(const graph::Graph& graph, bool record = false);
 
 }  // namespace cleave::algebra

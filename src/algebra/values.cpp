@@ -1,6 +1,7 @@
 #include "algebra/values.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 namespace cleave::algebra {
@@ -9,7 +10,10 @@ using graph::Op;
 
 namespace {
 constexpr size_t kMaxParts = 10;  // of a product that is split in every way
-}
+constexpr size_t kMaxWays = 8;    // to open the sums of several terms together
+
+bool is_whole(Rational power) { return power.integer() && power.n > 0; }
+}  // namespace
 
 ClassId Values::class_of(PolyId poly, DType dtype) {
   auto [it, fresh] = by_poly_.emplace(std::pair(poly, dtype), static_cast<ClassId>(classes_.size()));
@@ -220,7 +224,9 @@ void Values::product(ClassId c, const Monomial& m) {
     }
     if (is_negative(a)) std::swap(a, b);
     if (is_negative(b)) {
+      // Unless what is divided first has fewer elements.
       const bool more =
+          normal_.free_of(a) == normal_.free_of(m) &&
           std::any_of(a.factors.begin(), a.factors.end(), [&](const Factor& f) { return is_negative({{1, 1}, {f}}); });
       if (!more) map(c, Op::div, {class_of(a, dtype), class_of(normal_.power(b, {-1, 1}), dtype)}, "reciprocal");
       continue;
@@ -415,7 +421,7 @@ void Values::split_body(ClassId c, const Monomial& body, const Indices& bound) {
 bool Values::together(const Poly& p) const {
   return std::all_of(p.begin(), p.end(), [&](const Monomial& m) {
     return std::any_of(m.factors.begin(), m.factors.end(),
-                       [&](const Factor& f) { return normal_.at(f.atom).kind == AtomKind::sum && f.power.is(1); });
+                       [&](const Factor& f) { return normal_.at(f.atom).kind == AtomKind::sum && is_whole(f.power); });
   });
 }
 
@@ -471,79 +477,98 @@ void Values::terms(ClassId c, const Poly& p) {
   if (together(p)) open_together(c, p);
 }
 
+// What stands inside of a monomial when one of its sums is opened over `bound`, for every sum and every assignment of
+// its indices to those of the same labels.
+std::vector<PolyId> Values::opened(const Monomial& m, const Indices& bound) {
+  std::vector<PolyId> out;
+  for (size_t k = 0; k < m.factors.size(); ++k) {
+    const Atom s = normal_.at(m.factors[k].atom);
+    if (s.kind != AtomKind::sum || !is_whole(m.factors[k].power)) continue;
+    Monomial rest = m;  // of a square one stays
+    if (--rest.factors[k].power.n == 0) rest.factors.erase(rest.factors.begin() + static_cast<long>(k));
+    std::map<IndexId, IndexId> by;
+    std::function<void(size_t)> assign = [&](size_t n) {
+      if (out.size() >= kMaxWays) return;
+      if (n == bound.size()) {
+        Indices kept = s.bound;
+        for (const auto& [from, to] : by) kept = without(kept, {from});
+        const PolyId inside = normal_.sum(kept, normal_.rename(s.args[0], by));
+        out.push_back(normal_.mul(normal_.single(rest), inside));
+        return;
+      }
+      for (IndexId i : s.bound) {
+        if (by.contains(i) || form_.at(i).label != form_.at(bound[n]).label) continue;
+        by[i] = bound[n];
+        assign(n + 1);
+        by.erase(i);
+      }
+    };
+    assign(0);
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
 // Sums over indices of the same labels in every term become one sum, whose terms may share a factor.
 void Values::open_together(ClassId c, const Poly& p) {
-  const DType dtype = classes_[c].dtype;
   const Indices taken = normal_.free(classes_[c].poly);
-  const Monomial& lead = p[0];
-  for (size_t first = 0; first < lead.factors.size(); ++first) {
-    const Atom a = normal_.at(lead.factors[first].atom);
-    if (a.kind != AtomKind::sum || !lead.factors[first].power.is(1) || a.bound.size() > 4) continue;
+  for (const Factor& f : p[0].factors) {
+    const Atom a = normal_.at(f.atom);
+    if (a.kind != AtomKind::sum || !is_whole(f.power) || a.bound.size() > 4) continue;
     for (uint32_t mask = 1; mask < 1u << a.bound.size(); ++mask) {
-      Indices opened;
+      Indices chosen;
       for (size_t k = 0; k < a.bound.size(); ++k)
-        if (mask >> k & 1) opened.push_back(a.bound[k]);
-      std::map<IndexId, IndexId> lead_by;
-      const Indices bound = fresh(opened, taken, lead_by);
-      PolyId body = normal_.number({0, 1});
-      bool fits = true;
+        if (mask >> k & 1) chosen.push_back(a.bound[k]);
+      std::map<IndexId, IndexId> by;
+      const Indices bound = fresh(chosen, taken, by);
+      std::vector<PolyId> bodies{normal_.number({0, 1})};
       for (const Monomial& m : p) {
-        bool found = false;
-        for (size_t k = &m == &lead ? first : 0; k < m.factors.size() && !found; ++k) {
-          const Atom s = normal_.at(m.factors[k].atom);
-          if (s.kind != AtomKind::sum || !m.factors[k].power.is(1)) continue;
-          std::map<IndexId, IndexId> by;
-          Indices kept = s.bound;
-          for (IndexId real : bound)
-            for (IndexId i : s.bound)
-              if (has(kept, i) && form_.at(i).label == form_.at(real).label) {
-                by[i] = real;
-                kept = without(kept, {i});
-                break;
-              }
-          if (by.size() != bound.size()) continue;
-          Monomial rest = m;
-          rest.factors.erase(rest.factors.begin() + static_cast<long>(k));
-          body = normal_.add(body, normal_.mul(normal_.single(rest), normal_.sum(kept, normal_.rename(s.args[0], by))));
-          found = true;
-        }
-        fits = fits && found;
+        std::vector<PolyId> next;
+        for (PolyId inside : opened(m, bound))
+          for (PolyId body : bodies)
+            if (next.size() < kMaxWays) next.push_back(normal_.add(body, inside));
+        bodies = std::move(next);
       }
-      if (!fits) continue;
-      const Poly opened_terms = normal_.at(body);
-      if (opened_terms.size() < 2) continue;
-      const Indices all = normal_.free(body);
-      if (std::any_of(opened_terms.begin(), opened_terms.end(),
-                      [&](const Monomial& m) { return narrow(m) && normal_.free_of(m) == all; })) {
-        Producer r;
-        r.kind = Kind::reduce;
-        r.op = Op::sum;
-        r.bound = bound;
-        r.args = {class_of(body, dtype)};
-        r.rule = "one sum for several";
-        propose(c, r);
-      }
-      const Monomial shared = normal_.common(opened_terms);
-      std::vector<Monomial> cofactors;
-      if (!shared.factors.empty()) cofactors.push_back(shared);
-      if (shared.factors.size() > 1)
-        for (const Factor& f : shared.factors) cofactors.push_back({{1, 1}, {f}});
-      for (const Monomial& g : cofactors) {
-        if (disjoint(normal_.free_of(g), bound) || !narrow(g)) continue;
-        if (std::any_of(g.factors.begin(), g.factors.end(),
-                        [&](const Factor& f) { return normal_.at(f.atom).predicate; }))
-          continue;
-        const PolyId rest = normal_.mul(body, normal_.single(normal_.power(g, {-1, 1})));
-        if (disjoint(normal_.free(rest), bound)) continue;
-        Producer r;
-        r.kind = Kind::contract;
-        r.op = Op::contract;
-        r.bound = bound;
-        r.args = {class_of(g, dtype), class_of(rest, dtype)};
-        r.rule = "contractions that share an operand";
-        propose(c, r);
-      }
+      std::sort(bodies.begin(), bodies.end());
+      bodies.erase(std::unique(bodies.begin(), bodies.end()), bodies.end());
+      for (PolyId body : bodies) sum_together(c, body, bound);
     }
+  }
+}
+
+// The class as one sum of `body`, which has several terms.
+void Values::sum_together(ClassId c, PolyId body, const Indices& bound) {
+  const DType dtype = classes_[c].dtype;
+  const Poly terms = normal_.at(body);
+  if (terms.size() < 2) return;
+  const Indices all = normal_.free(body);
+  Producer p;
+  p.bound = bound;
+  if (std::any_of(terms.begin(), terms.end(),
+                  [&](const Monomial& m) { return narrow(m) && normal_.free_of(m) == all; })) {
+    p.kind = Kind::reduce;
+    p.op = Op::sum;
+    p.args = {class_of(body, dtype)};
+    p.rule = "one sum for several";
+    propose(c, p);
+  }
+  const Monomial shared = normal_.common(terms);
+  std::vector<Monomial> cofactors;
+  if (!shared.factors.empty()) cofactors.push_back(shared);
+  if (shared.factors.size() > 1)
+    for (const Factor& f : shared.factors) cofactors.push_back({{1, 1}, {f}});
+  for (const Monomial& g : cofactors) {
+    if (disjoint(normal_.free_of(g), bound) || !narrow(g)) continue;
+    if (std::any_of(g.factors.begin(), g.factors.end(), [&](const Factor& f) { return normal_.at(f.atom).predicate; }))
+      continue;
+    const PolyId rest = normal_.mul(body, normal_.single(normal_.power(g, {-1, 1})));
+    if (disjoint(normal_.free(rest), bound)) continue;
+    p.kind = Kind::contract;
+    p.op = Op::contract;
+    p.args = {class_of(g, dtype), class_of(rest, dtype)};
+    p.rule = "contractions that share an operand";
+    propose(c, p);
   }
 }
 

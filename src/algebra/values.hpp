@@ -77,7 +77,9 @@ class Values {
   void open_sum(ClassId c, const Monomial& m, size_t which);
   void split_body(ClassId c, const Monomial& body, const Indices& bound);
   void terms(ClassId c, const Poly& p);
+  std::vector<PolyId> opened(const Monomial& m, const Indices& bound);
   void open_together(ClassId c, const Poly& p);
+  void sum_together(ClassId c, PolyId body, const Indices& bound);
   bool together(const Poly& p) const;
   bool factorable(const Poly& p, DType dtype) const;
   std::vector<Monomial> parts_of(const Monomial& m, bool squares_twice) const;

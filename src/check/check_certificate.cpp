@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/codes.hpp"
+#include "base/digest.hpp"
 #include "base/rng.hpp"
 #include "check/exact.hpp"
 #include "eval/graph_eval.hpp"
@@ -49,6 +50,37 @@ std::map<std::string, int64_t> extents_for(const Graph& g, Rng& rng) {
   }
   return out;
 }
+
+// Where a text stops being JSON: the steps that began before, and whether the last one ended.
+class Progress : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool key(std::string& name) override {
+    if (depth_ == 1) steps_ = name == "steps";
+    return true;
+  }
+  bool start_object(size_t) override {
+    if (++depth_ == 3 && steps_) ++begun_;
+    return true;
+  }
+  bool end_object() override { return --depth_, true; }
+  bool start_array(size_t) override { return ++depth_, true; }
+  bool end_array() override { return --depth_, true; }
+  bool parse_error(size_t, const std::string&, const nlohmann::json::exception&) override { return false; }
+  std::string where() const {
+    return begun_ == 0 ? "before its first step" : fmt::format("{} step {}", depth_ >= 3 ? "in" : "after", begun_);
+  }
+
+ private:
+  size_t depth_ = 0, begun_ = 0;
+  bool steps_ = false;
+};
 
 }  // namespace
 
@@ -95,12 +127,17 @@ std::string difference(const Graph& a, const Graph& b, const CheckOptions& optio
 
 Result<CheckReport> check_certificate(std::string_view text, const CheckOptions& options) {
   const auto j = nlohmann::json::parse(text, nullptr, false);
-  if (j.is_discarded()) return diagnose(Code::certificate_unreadable, "it is no JSON (perhaps cut short)");
+  if (j.is_discarded()) {
+    Progress progress;
+    nlohmann::json::sax_parse(text, &progress);
+    return diagnose(Code::certificate_unreadable,
+                    fmt::format("{} it is no JSON (perhaps it was cut short)", progress.where()));
+  }
   auto is_text = [](const nlohmann::json& o, const char* key) {
     return o.is_object() && o.contains(key) && o[key].is_string();
   };
-  if (!is_text(j, "schema") || j["schema"] != "cleave.certificate/1")
-    return diagnose(Code::certificate_unreadable, "its schema is not cleave.certificate/1");
+  if (!is_text(j, "schema") || j["schema"] != "cleave.certificate/2")
+    return diagnose(Code::certificate_unreadable, "its schema is not cleave.certificate/2");
   for (const char* key : {"input", "result"})
     if (!is_text(j, key)) return diagnose(Code::certificate_unreadable, fmt::format("`{}` is missing", key));
   if (!j.contains("steps") || !j["steps"].is_array())
@@ -124,6 +161,18 @@ Result<CheckReport> check_certificate(std::string_view text, const CheckOptions&
     before = std::move(after).value();
     return std::nullopt;
   };
+  // The digests say whether this is what was written; the graphs, whether that holds. The latter says more.
+  Digest digest;
+  auto sealed = [&](nlohmann::json object, const nlohmann::json& seal,
+                    const std::string& rule) -> std::optional<Diagnostic> {
+    digest.add(object.dump());
+    if (seal.is_string() && seal == digest.hex()) return std::nullopt;
+    return diagnose(Code::certificate_refused, number, rule,
+                    "its digest is another: it or something before it was changed, left out or added");
+  };
+  nlohmann::json head = j;
+  for (const char* key : {"steps", "result", "digest"}) head.erase(key);
+  digest.add(head.dump());
   for (const auto& step : j["steps"]) {
     const std::string rule = is_text(step, "rule") ? step["rule"].get<std::string>() : "?";
     if (!is_text(step, "graph")) {
@@ -131,11 +180,15 @@ Result<CheckReport> check_certificate(std::string_view text, const CheckOptions&
       if (!step.is_object() || step.contains("graph"))
         return diagnose(Code::certificate_refused, number + 1, rule, "its graph is no text");
       ++number;
-      continue;
+    } else if (auto bad = compare(rule, read(rule, step["graph"]))) {
+      return *bad;
     }
-    if (auto bad = compare(rule, read(rule, step["graph"]))) return *bad;
+    nlohmann::json own = step;
+    own.erase("digest");
+    if (auto bad = sealed(own, step.value("digest", nlohmann::json()), rule)) return *bad;
   }
   if (auto bad = compare("stabilise", read("result", j["result"]))) return *bad;
+  if (auto bad = sealed(j["result"], j.value("digest", nlohmann::json()), "stabilise")) return *bad;
   return CheckReport{number, evaluations, std::move(input).value(), std::move(before)};
 }
 
