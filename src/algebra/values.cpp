@@ -241,7 +241,7 @@ void Values::product(ClassId c, const Monomial& m) {
     map(c, Op::square, {class_of(half, dtype)}, "square");
   }
   for (size_t k = 0; k < m.factors.size(); ++k)
-    if (normal_.at(m.factors[k].atom).kind == AtomKind::sum && m.factors[k].power.is(1)) open_sum(c, m, k);
+    if (normal_.at(m.factors[k].atom).kind == AtomKind::sum && is_whole(m.factors[k].power)) open_sum(c, m, k);
 }
 
 void Values::atomic(ClassId c, const Factor& f) {
@@ -361,7 +361,7 @@ void Values::open_sum(ClassId c, const Monomial& m, size_t which) {
   const Atom a = normal_.at(m.factors[which].atom);
   const Monomial inner = normal_.at(a.args[0])[0];
   Monomial outside = m;
-  outside.factors.erase(outside.factors.begin() + static_cast<long>(which));
+  if (--outside.factors[which].power.n == 0) outside.factors.erase(outside.factors.begin() + static_cast<long>(which));
   for (const Factor& f : outside.factors) {
     const Indices& free = normal_.at(f.atom).free;
     if (std::none_of(inner.factors.begin(), inner.factors.end(),
@@ -556,8 +556,10 @@ void Values::sum_together(ClassId c, PolyId body, const Indices& bound) {
   const Monomial shared = normal_.common(terms);
   std::vector<Monomial> cofactors;
   if (!shared.factors.empty()) cofactors.push_back(shared);
-  if (shared.factors.size() > 1)
-    for (const Factor& f : shared.factors) cofactors.push_back({{1, 1}, {f}});
+  for (const Factor& f : shared.factors) {
+    if (shared.factors.size() > 1) cofactors.push_back({{1, 1}, {f}});
+    if (is_whole(f.power) && f.power.n > 1) cofactors.push_back({{1, 1}, {{f.atom, {1, 1}}}});
+  }
   for (const Monomial& g : cofactors) {
     if (disjoint(normal_.free_of(g), bound) || !narrow(g)) continue;
     if (std::any_of(g.factors.begin(), g.factors.end(), [&](const Factor& f) { return normal_.at(f.atom).predicate; }))

@@ -123,9 +123,8 @@ class Exclusion {
           return any(second, [&](const Monomial& n) { return m.factors == n.factors; });
         }))
       return "x + x is 2 x";
-    if (!two && t.op != Op::sum) return "";
     if (t.op == Op::add) return "";
-    if (quotient && any(second, [&](const Monomial& m) { return divides(m); }))
+    if (quotient && any(second, [&](const Monomial& m) { return divides(m, true); }))
       return "a denominator that has a denominator";
     const PolyId b = !two ? normal_.number({1, 1}) : quotient ? normal_.pow(second, {-1, 1}) : second;
     if (cancels(t, a, b) || cancels_inside(whole)) return "factors that cancel (x y / y)";
@@ -136,8 +135,10 @@ class Exclusion {
     if (two && ((counted(a) && several(b)) || (several(a) && counted(b))))
       return "a number stands in one place: (2 x) (2 y) is 4 (x y)";
     if (two && shared(a, b, t.kind == Kind::contract)) return "x x is a square";
-    if (t.kind == Kind::map && t.free != form_.free(t.args[0]) && t.free != form_.free(t.args[1]))
-      return "a product with more indices than its factors is not formed";
+    for (PolyId p : {whole, a, b})
+      if (any(p, [&](const Monomial& m) { return outer(m); }))
+        return "a product with more indices than its factors is not formed";
+    if (normal_.at(whole).size() == 1 && counted(whole)) return "a number stands in one place: (2 x) (2 y) is 4 (x y)";
     return "";
   }
 
@@ -150,9 +151,15 @@ class Exclusion {
     return std::all_of(m.factors.begin(), m.factors.end(),
                        [&](const Factor& f) { return normal_.at(f.atom).kind == AtomKind::extent; });
   }
-  bool divides(const Monomial& m) const {
-    return std::any_of(m.factors.begin(), m.factors.end(),
-                       [&](const Factor& f) { return f.power.n < 0 && normal_.at(f.atom).kind != AtomKind::exp; });
+  bool divides(const Monomial& m, bool exponentials = false) const {
+    return std::any_of(m.factors.begin(), m.factors.end(), [&](const Factor& f) {
+      return f.power.n < 0 && (exponentials || normal_.at(f.atom).kind != AtomKind::exp);
+    });
+  }
+  bool outer(const Monomial& m) const {
+    const Indices all = normal_.free_of(m);
+    return std::none_of(m.factors.begin(), m.factors.end(),
+                        [&](const Factor& f) { return normal_.at(f.atom).free == all; });
   }
   // How many factors there are, inside of sums too.
   int64_t degree(const Monomial& m) const {
@@ -206,13 +213,13 @@ class Exclusion {
       });
     });
   }
-  // A factor of both; contractions know squares, but not those of a reciprocal.
+  // A factor of both; contractions know squares and cubes, but not those of a reciprocal.
   bool shared(PolyId a, PolyId b, bool only_below) const {
     return any(a, [&](const Monomial& m) {
       return any(b, [&](const Monomial& n) {
         for (const Factor& f : m.factors)
           for (const Factor& g : n.factors)
-            if (f.atom == g.atom && (!only_below || f.power.n < 0)) return true;
+            if (f.atom == g.atom && (!only_below || f.power.n < 0 || f.power.n + g.power.n > 3)) return true;
         return false;
       });
     });

@@ -209,6 +209,63 @@ TEST(Forms, LoraIsOneContractionOfConcatenatedOperands) {
     if (count(f.graph, Op::concat) > 0) EXPECT_TRUE(f.copies) << print(f.graph);
 }
 
+// Queries, keys and values of grouped heads, whose projections have different widths; weights as [in, out] or [out,
+// in].
+Graph projected_attention(bool out_first) {
+  const std::string weight = out_first ? "[N, 12]" : "[12, N]", spec = out_first ? "n c" : "c n";
+  std::string text = "graph g {\n  dim S in 1..64\n  input X: f32[2, S, 12]\n";
+  for (const auto& [name, width] : {std::pair("q", "24"), {"k", "12"}, {"v", "12"}}) {
+    std::string shape = weight;
+    shape.replace(shape.find('N'), 1, width);
+    text += fmt::format("  input W{}: f32{}\n", name, shape);
+  }
+  for (const auto& [name, heads] : {std::pair("q", 4), {"k", 2}, {"v", 2}})
+    text += fmt::format(
+        "  {} = transpose(reshape(contract(\"b s c, {} -> b s n\", X, W{}), shape=[2, S, {}, 6]), perm=[0, 2, 1, 3])\n",
+        name, spec, name, heads);
+  return parsed(text + "  output O = sdpa(q, k, v)\n}");
+}
+
+TEST(Forms, QueriesKeysAndValuesAreOneContraction) {
+  for (bool out_first : {false, true}) {
+    const auto r = found(projected_attention(out_first));
+    EXPECT_GE(concatenations(r, "X", {"Wq", "Wk", "Wv"}), 1u) << print(r.graphs[0].graph);
+    EXPECT_TRUE(std::any_of(r.graphs.begin(), r.graphs.end(), [](const Found& f) {
+      return std::any_of(f.derivation.begin(), f.derivation.end(), [](const Derived& d) {
+        return d.rule == "contractions side by side" && d.after == "X * [Wq | Wk | Wv]";
+      });
+    }));
+  }
+}
+
+// As three products become one, so do those of every layer of a model, at once.
+TEST(Forms, ContractionsOfAllLayersAreMergedAtOnce) {
+  std::string text = "graph g {\n  dim S in 1..64\n  input X0: f32[S, 8]\n";
+  for (int l = 0; l < 3; ++l) {
+    auto weight = [&](const char* name, const char* shape, int seed) {
+      text +=
+          fmt::format("  const {}{}: f32[{}] = normal(seed={}, mean=0.0, scale=0.5)\n", name, l, shape, seed + 3 * l);
+    };
+    weight("G", "8, 6", 1);
+    weight("U", "8, 6", 2);
+    weight("D", "6, 8", 3);
+  }
+  for (int l = 0; l < 3; ++l)
+    text += fmt::format(
+        "  H{0} = mul(silu(contract(\"s k, k n -> s n\", X{0}, G{0})), contract(\"s k, k n -> s n\", X{0}, U{0}))\n"
+        "  X{1} = add(X{0}, contract(\"s k, k n -> s n\", H{0}, D{0}))\n",
+        l, l + 1);
+  const Graph g = parsed(text + "  output X3\n}");
+  const auto r = search(g);
+  ASSERT_TRUE(r.ok());
+  size_t all = 0;
+  for (const Found& f : r->graphs) {
+    expect_same(g, f.graph, {{"S", 5}}, 1, 1e-8);
+    all += count(f.graph, Op::concat) == 3 && !f.copies;
+  }
+  EXPECT_GE(all, 1u);
+}
+
 TEST(Forms, CrossEntropyNeedsNoProbabilities) {
   const auto r = found(parsed(R"(graph g {
   dim S in 1..64

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
+#include "base/digest.hpp"
 #include "check/exact.hpp"
 
 namespace cleave::check {
@@ -34,7 +36,7 @@ constexpr const char* kStep = R"(graph g {
 
 nlohmann::ordered_json sound() {
   nlohmann::ordered_json j;
-  j["schema"] = "cleave.certificate/1";
+  j["schema"] = "cleave.certificate/2";
   j["input"] = kInput;
   j["steps"] = nlohmann::json::array();
   j["steps"].push_back({{"rule", "product"}, {"graph", kStep}});
@@ -42,10 +44,28 @@ nlohmann::ordered_json sound() {
   return j;
 }
 
-std::string refusal(const nlohmann::ordered_json& j) {
-  const auto r = check_certificate(j.dump());
+// With the digests that whoever writes a certificate gives it (docs/algebra.md).
+nlohmann::json sealed(const nlohmann::ordered_json& j) {
+  nlohmann::json c = nlohmann::json::parse(j.dump()), head = c;
+  Digest digest;
+  head.erase("steps");
+  head.erase("result");
+  digest.add(head.dump());
+  if (c.contains("steps") && c["steps"].is_array())
+    for (auto& step : c["steps"]) {
+      digest.add(step.dump());
+      step["digest"] = digest.hex();
+    }
+  if (c.contains("result")) digest.add(c["result"].dump());
+  c["digest"] = digest.hex();
+  return c;
+}
+
+std::string refusal_of(const std::string& text) {
+  const auto r = check_certificate(text);
   return r.ok() ? "" : r.errors()[0].message();
 }
+std::string refusal(const nlohmann::ordered_json& j) { return refusal_of(sealed(j).dump()); }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   const size_t at = text.find(from);
@@ -54,7 +74,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
 }
 
 TEST(Check, ASoundCertificateIsAccepted) {
-  const auto r = check_certificate(sound().dump());
+  const auto r = check_certificate(sealed(sound()).dump());
   ASSERT_TRUE(r.ok()) << render(r.errors(), nullptr);
   EXPECT_EQ(r->steps, 2u);
   EXPECT_GE(r->evaluations, 12u);
@@ -84,7 +104,7 @@ TEST(Check, AConstantThatIsOffByTenDigitsIsRefused) {
         constant, spelled);
   };
   nlohmann::ordered_json j;
-  j["schema"] = "cleave.certificate/1";
+  j["schema"] = "cleave.certificate/2";
   j["input"] = text("1.5", "exp(mul(X, C))");
   j["steps"] = nlohmann::json::array();
   j["result"] = text("1.5", "mul(exp(mul(X, 1.0)), exp(mul(X, 0.5)))");
@@ -135,9 +155,14 @@ TEST(Check, OtherLeavesOrOutputsAreRefused) {
   EXPECT_THAT(refusal(j), HasSubstr("output Z"));
 }
 
-TEST(Check, TruncatedTextsAreRefusedWithoutHarm) {
-  const std::string text = sound().dump();
-  for (size_t n = 0; n < text.size(); n += 7) EXPECT_FALSE(check_certificate(text.substr(0, n)).ok()) << n;
+TEST(Check, TruncatedTextsAreRefusedWithTheStepWhereTheyEnd) {
+  const std::string text = sealed(sound()).dump();  // keys are sorted: the steps stand last
+  const size_t first = text.find("\"steps\":[{") + 9;
+  for (size_t n = 0; n < text.size(); n += 7) {
+    const std::string why = refusal_of(text.substr(0, n));
+    EXPECT_THAT(why, HasSubstr(n > first && n < text.size() - 2 ? "in step 1 it is no JSON" : "it is no JSON")) << n;
+  }
+  EXPECT_THAT(refusal_of(text.substr(0, text.size() - 1)), HasSubstr("after step 1 it is no JSON"));
   for (const char* key : {"schema", "input", "steps", "result"}) {
     auto j = sound();
     j.erase(key);
@@ -145,6 +170,35 @@ TEST(Check, TruncatedTextsAreRefusedWithoutHarm) {
     j[key] = 7;
     EXPECT_NE(refusal(j), "") << key;
   }
+}
+
+// What the graphs do not show: words, numbers, and whether all steps are there.
+TEST(Check, WhateverIsChangedLeftOutOrMovedIsRefusedAtItsStep) {
+  auto j = sound();
+  j["seed"] = 1;
+  j["steps"][0]["value"] = "X W";
+  auto second = j["steps"][0];
+  second["rule"] = "spelling";
+  second["graph"] = replaced(kStep, "square(X)", "mul(X, X)");
+  j["steps"].push_back(second);
+  const nlohmann::json whole = sealed(j);
+  EXPECT_EQ(refusal_of(whole.dump()), "");
+  auto refused = [&](const std::function<void(nlohmann::json&)>& change) {
+    nlohmann::json c = whole;
+    change(c);
+    return refusal_of(c.dump());
+  };
+  EXPECT_THAT(refused([](auto& c) { c["seed"] = 2; }), HasSubstr("step 1 of the certificate"));
+  EXPECT_THAT(refused([](auto& c) { c["steps"][0]["value"] = "W X"; }), HasSubstr("step 1 of the certificate"));
+  EXPECT_THAT(refused([](auto& c) { c["steps"][1]["rule"] = "product"; }), HasSubstr("step 2 of the certificate"));
+  EXPECT_THAT(refused([](auto& c) { c["steps"][1].erase("digest"); }), HasSubstr("step 2 of the certificate"));
+  EXPECT_THAT(refused([](auto& c) { c["digest"] = 5; }), HasSubstr("step 3 of the certificate"));
+  EXPECT_THAT(refused([](auto& c) { c["steps"].erase(0); }), HasSubstr("step 1 of the certificate"));
+  EXPECT_THAT(refused([](auto& c) { c["steps"].erase(1); }), HasSubstr("step 2 of the certificate (`stabilise`)"));
+  EXPECT_THAT(refused([](auto& c) { c["steps"].push_back(c["steps"][1]); }), HasSubstr("step 3 of the certificate"));
+  EXPECT_THAT(refused([](auto& c) { std::swap(c["steps"][0], c["steps"][1]); }),
+              HasSubstr("step 1 of the certificate"));
+  EXPECT_THAT(refused([](auto& c) { c["steps"][0] = nullptr; }), HasSubstr("step 1 of the certificate"));
 }
 
 }  // namespace
