@@ -117,6 +117,7 @@ class Reader {
       for (sym::Expr e : g_.type(ValueId(v)).shape) axis_dims_[v].push_back(syms_.is(e, 1) ? -1 : dims_.add(e));
     barrier_.resize(g_.node_count());
     for (NodeId id : g_.node_ids()) barrier_[id.index] = !understood(id) || !link(id);
+    find_made();
     if (options_.split >= 0) split();
     place();
     return std::move(program_);
@@ -124,10 +125,22 @@ class Reader {
 
  private:
   bool is_leaf(NodeId id) const { return info(g_.node(id).op).category == Category::leaf; }
-  // Leaves that a region makes for itself.
-  bool is_made(NodeId id) const {
-    const Op op = g_.node(id).op;
-    return op == Op::literal || op == Op::extent || op == Op::iota;
+  // What a region makes for itself: numbers and index values, and what is computed from these element by element, as a
+  // mask that all layers of a model share.
+  bool is_made(NodeId id) const { return made_[id.index]; }
+  bool is_ordinary(NodeId id) const { return !barrier_[id.index] && !is_leaf(id) && !is_made(id); }
+  void find_made() {
+    made_.resize(g_.node_count());
+    for (NodeId id : g_.node_ids()) {
+      const Node& n = g_.node(id);
+      const Category c = info(n.op).category;
+      made_[id.index] = c == Category::leaf
+                            ? n.op == Op::literal || n.op == Op::extent || n.op == Op::iota
+                            : !barrier_[id.index] &&
+                                  (c == Category::elementwise || c == Category::cast || c == Category::view) &&
+                                  std::all_of(n.operands.begin(), n.operands.end(),
+                                              [&](ValueId v) { return is_made(g_.value(v).node); });
+    }
   }
   size_t rank(ValueId v) const { return g_.type(v).shape.size(); }
 
@@ -338,7 +351,7 @@ class Reader {
       while (parent[x] != x) x = parent[x] = parent[parent[x]];
       return x;
     };
-    auto ordinary = [&](NodeId id) { return !barrier_[id.index] && !is_leaf(id); };
+    auto ordinary = [&](NodeId id) { return is_ordinary(id); };
     for (NodeId id : g_.node_ids())
       if (ordinary(id))
         for (ValueId v : g_.node(id).operands) {
@@ -396,7 +409,7 @@ class Reader {
     for (NodeId id : g_.node_ids())
       for (ValueId v : g_.node(id).operands) last_use[v.index] = id.index;
     for (const auto& o : g_.outputs()) last_use[o.value.index] = static_cast<uint32_t>(g_.node_count());
-    auto ordinary = [&](NodeId id) { return !barrier_[id.index] && !is_leaf(id); };
+    auto ordinary = [&](NodeId id) { return is_ordinary(id); };
     auto crossing = [&](uint32_t after, uint32_t since) {
       std::vector<ValueId> out;
       for (uint32_t k = since; k <= after; ++k)
@@ -658,7 +671,7 @@ class Reader {
   Dims dims_;
   Program program_;
   std::vector<std::vector<int>> axis_dims_;
-  std::vector<bool> barrier_;
+  std::vector<bool> barrier_, made_;
   bool free_casts_ = false;
   std::function<bool(ValueId)> inside_;
   const std::set<ValueId>* cut_ = nullptr;

@@ -6,6 +6,8 @@
 #include <functional>
 #include <limits>
 
+#include "algebra/field.hpp"
+
 namespace cleave::algebra {
 
 using graph::Category;
@@ -306,26 +308,48 @@ PolyId Normaliser::mask(PolyId condition, PolyId value, DType dtype) {
   return atom(std::move(a));
 }
 
+// What an index is to a sum of products, whatever the indices are called: which leaves' which axes have it, and how
+// many functions do.
+uint64_t Normaliser::role(const Poly& p, IndexId i) const {
+  uint64_t sum = 0;
+  for (const Monomial& m : p)
+    for (const Factor& f : m.factors) {
+      const Atom& a = atoms_[f.atom];
+      if (!has(a.free, i)) continue;
+      uint64_t h = mix(mix(static_cast<uint64_t>(a.kind), static_cast<uint64_t>(a.op)),
+                       mix(static_cast<uint64_t>(f.power.n), static_cast<uint64_t>(f.power.d)));
+      if (a.kind == AtomKind::leaf) {
+        h = mix(h, a.source);
+        for (size_t axis = 0; axis < a.axes.size(); ++axis)
+          for (size_t k = 0; k < a.axes[axis].size(); ++k)
+            if (a.axes[axis][k] == i) h = mix(h, mix(axis, k));
+      }
+      sum += h;
+    }
+  return sum;
+}
+
 // The canonical spelling of an atom that binds: its bound indices are numbered in the way that gives the least form.
 AtomId Normaliser::canonical(Atom a, const std::vector<IndexId>& bound) {
   int height = 0;
   for (const Monomial& m : polys_[a.args[0]])
     for (const Factor& f : m.factors) height = std::max(height, atoms_[f.atom].height);
   a.height = height + 1;
-  std::map<uint32_t, std::vector<IndexId>> by_label;
-  for (IndexId i : bound) by_label[form_.at(i).label].push_back(i);
+  // Indices that the factors tell apart have their place; only the others are tried in every order.
+  const PolyId body = a.args[0];
+  std::map<std::pair<uint32_t, uint64_t>, std::vector<IndexId>> alike;
+  for (IndexId i : bound) alike[{form_.at(i).label, role(polys_[body], i)}].push_back(i);
   size_t orders = 1;
-  for (auto& [label, list] : by_label) {
+  for (auto& [role, list] : alike) {
     std::sort(list.begin(), list.end());
     for (size_t k = 2; k <= list.size(); ++k) orders *= k;
   }
-  if (orders > 24) throw TooLarge{};
+  if (orders > 24 || bound.size() > 12) throw TooLarge{};
   std::optional<PolyId> best;
   Indices names;
-  const PolyId body = a.args[0];
-  std::function<void(std::map<uint32_t, std::vector<IndexId>>::iterator, std::map<IndexId, IndexId>&)> visit =
-      [&](auto it, std::map<IndexId, IndexId>& by) {
-        if (it == by_label.end()) {
+  std::function<void(decltype(alike.begin()), uint32_t, std::map<IndexId, IndexId>&)> visit =
+      [&](auto it, uint32_t next, std::map<IndexId, IndexId>& by) {
+        if (it == alike.end()) {
           const PolyId p = rename(body, by);
           if (best && !(p < *best)) return;
           best = p;
@@ -333,16 +357,19 @@ AtomId Normaliser::canonical(Atom a, const std::vector<IndexId>& bound) {
           for (const auto& [from, to] : by) names.push_back(to);
           return;
         }
+        const uint32_t label = it->first.first;
         std::vector<IndexId> order = it->second;
         do {
           for (size_t k = 0; k < order.size(); ++k)
             by[order[k]] =
-                form_.index(it->first, kBound + static_cast<uint32_t>(a.height) * 16 + static_cast<uint32_t>(k));
-          visit(std::next(it), by);
+                form_.index(label, kBound + static_cast<uint32_t>(a.height) * 16 + next + static_cast<uint32_t>(k));
+          const auto after = std::next(it);
+          const bool more = after != alike.end() && after->first.first == label;
+          visit(after, more ? next + static_cast<uint32_t>(order.size()) : 0, by);
         } while (std::next_permutation(order.begin(), order.end()));
       };
   std::map<IndexId, IndexId> by;
-  visit(by_label.begin(), by);
+  visit(alike.begin(), 0, by);
   a.args[0] = *best;
   a.bound = sorted(names);
   a.free = without(free(*best), a.bound);

@@ -120,6 +120,7 @@ class Normaliser {
   PolyId map(const Term& t);
   PolyId sum_of(const Indices& bound, const Monomial& m);
   AtomId canonical(Atom a, const std::vector<IndexId>& bound);
+  uint64_t role(const Poly& p, IndexId i) const;
   AtomId rename(AtomId a, const std::map<IndexId, IndexId>& by);
   PolyId renamed(const Monomial& m, const std::map<IndexId, IndexId>& by);
 

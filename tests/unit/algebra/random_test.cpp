@@ -1,10 +1,13 @@
-// Random graphs over the whole table: whatever the search returns computes what the input computes.
+// Random graphs over the whole table: whatever the search returns, split or not, computes what the input computes, in
+// float64 and in the exact arithmetic of the certificate checker.
 #include "support/random_graph.hpp"
 
 #include <cstdlib>
 
+#include "algebra/index_form.hpp"
 #include "algebra/search.hpp"
 #include "algebra/stabilise.hpp"
+#include "check/exact.hpp"
 #include "eval/bounds.hpp"
 #include "support.hpp"
 
@@ -39,22 +42,62 @@ std::string disagreement(const Graph& input, const Graph& found, const std::vect
   return "";
 }
 
-std::string fault(const Graph& g, uint64_t seed) {
+struct Counts {
+  size_t found = 0, split = 0, exactly = 0;
+};
+
+std::string fault_of(const Graph& input, const Graph& found, const std::vector<oracle::Tensor>& inputs, uint64_t seed,
+                     Counts& counts) {
+  if (const std::string why = disagreement(input, found, inputs); !why.empty()) return why;
+  const check::Exact e = check::compare_exactly(input, found, seed, 1 << 16);
+  counts.exactly += e == check::Exact::equal;
+  return e == check::Exact::different ? "exact arithmetic gives another result" : "";
+}
+
+// Graphs with one reduced index in parts: two, or as many as there are elements.
+std::string fault_in_parts(const Graph& x, const std::vector<oracle::Tensor>& inputs, uint64_t seed, Counts& counts) {
+  std::vector<Splittable> indices = splittable(read(x, {48, false, -1}));
+  std::erase_if(indices, [](const Splittable& s) { return !s.why_not.empty(); });
+  if (indices.empty()) return "";
+  const Splittable& index = indices[seed % indices.size()];
+  const auto r = search(x, {.keep = 4, .rounding_free = false, .split = index.name});
+  if (!r.ok()) return render(r.errors(), nullptr);
+  const int64_t extent = std::stoll(index.extent), parts = extent % 2 == 0 ? 2 : extent;
+  if (extent == 0) return "";
+  for (const Found& f : r->graphs) {
+    std::map<std::string, int64_t> dims;
+    for (sym::Expr d : f.graph.dims()) {
+      const std::string name = f.graph.syms().symbol_name(d);
+      dims[name] = name.find("_parts") != std::string::npos ? parts : extent / parts;
+    }
+    const Graph whole = test::bound(f.graph, dims);
+    if (oracle::given_leaves(whole).size() != inputs.size()) continue;  // a constant became an input
+    ++counts.split;
+    if (const std::string why = fault_of(x, whole, inputs, seed, counts); !why.empty())
+      return fmt::format("{} split: {}\n{}", index.name, why, print(f.graph));
+  }
+  return "";
+}
+
+std::string fault(const Graph& g, uint64_t seed, Counts& counts) {
   const auto inputs = tensors_of(random_inputs(g, seed, seed % 3 == 0 ? Magnitude::tiny : Magnitude::unit));
   const Graph x = graph::expand(g);
   const auto r = search(x, {.keep = 6, .rounding_free = false});
   if (!r.ok()) return render(r.errors(), nullptr);
   if (r->graphs.empty()) return "no graphs";
-  for (size_t k = 0; k < r->graphs.size(); ++k)
-    if (const std::string why = disagreement(x, r->graphs[k].graph, inputs); !why.empty())
+  for (size_t k = 0; k < r->graphs.size(); ++k) {
+    ++counts.found;
+    if (const std::string why = fault_of(x, r->graphs[k].graph, inputs, seed, counts); !why.empty())
       return fmt::format("graph {}: {}\n{}", k, why, print(r->graphs[k].graph));
-  return "";
+  }
+  return seed % 2 == 0 ? fault_in_parts(x, inputs, seed, counts) : "";
 }
 
 TEST(RandomSearch, EveryGraphThatIsFoundComputesTheInputGraph) {
   const char* wanted = std::getenv("CLEAVE_GRAPHS");  // 10000 for a night
   const uint64_t graphs = wanted ? std::strtoull(wanted, nullptr, 10) : 500;
-  size_t found = 0, faults = 0;
+  size_t faults = 0;
+  Counts counts, ignored;
   const auto ops = graph::all_ops();
   for (uint64_t seed = 0; seed < graphs && faults < 5; ++seed) {
     Choices choices(seed);
@@ -67,9 +110,7 @@ TEST(RandomSearch, EveryGraphThatIsFoundComputesTheInputGraph) {
     const Graph g = random_graph(choices, options);
     std::string why;
     try {
-      why = fault(g, seed);
-      const auto r = search(graph::expand(g), {.keep = 6, .rounding_free = false});
-      if (r.ok()) found += r->graphs.size();
+      why = fault(g, seed, counts);
     } catch (const InternalError& e) {
       why = e.what();
     }
@@ -77,20 +118,23 @@ TEST(RandomSearch, EveryGraphThatIsFoundComputesTheInputGraph) {
     ++faults;
     const Graph small = shrink(g, [&](const Graph& s) {
       try {
-        return !fault(s, seed).empty();
+        return !fault(s, seed, ignored).empty();
       } catch (const InternalError&) {
         return true;
       }
     });
     try {
-      why = fault(small, seed);
+      why = fault(small, seed, ignored);
     } catch (const InternalError& e) {
       why = e.what();
     }
     ADD_FAILURE() << "seed " << seed << "\n" << print(small) << print(graph::expand(small)) << why;
   }
-  fmt::print("{} graphs found\n", found);
-  EXPECT_GT(found, graphs / 2);
+  fmt::print("{} graphs found, {} of them equal in exact arithmetic too; {} with an index split\n", counts.found,
+             counts.exactly, counts.split);
+  EXPECT_GT(counts.found, graphs / 2);
+  EXPECT_GT(counts.split, graphs / 20);
+  EXPECT_GT(counts.exactly, graphs / 4);
 }
 
 }  // namespace

@@ -43,6 +43,46 @@ TEST(Search, EverySubgraphSaturatesWithinTheGateAndAllItsGraphsAreRight) {
   }
 }
 
+// Layers of a model with residual streams, all widths alike, and one causal mask for all of them.
+Graph model(int layers) {
+  std::string text = "graph model {\n  dim S in 1..64\n  input X0: f32[S, 8]\n";
+  for (int l = 0; l < layers; ++l)
+    for (int w = 0; w < 7; ++w)
+      text += fmt::format("  const W{}_{}: f32[8, 8] = normal(seed={}, mean=0.0, scale=0.3)\n", w, l, 7 * l + w);
+  for (int l = 0; l < layers; ++l) {
+    text += fmt::format("  N{0} = rms_norm(X{0}, axes=[1], eps=1e-6)\n", l);
+    for (int w = 0; w < 3; ++w)
+      text += fmt::format(
+          "  h{1}_{0} = transpose(reshape(contract(\"s c, c n -> s n\", N{0}, W{1}_{0}), shape=[S, 2, "
+          "4]), perm=[1, 0, 2])\n",
+          l, w);
+    text += fmt::format(
+        "  A{0} = reshape(transpose(sdpa(h0_{0}, h1_{0}, h2_{0}, causal=\"end\"), perm=[1, 0, 2]), shape=[S, 8])\n"
+        "  Y{0} = add(X{0}, contract(\"s c, c n -> s n\", A{0}, W3_{0}))\n"
+        "  M{0} = rms_norm(Y{0}, axes=[1], eps=1e-6)\n"
+        "  F{0} = mul(silu(contract(\"s c, c n -> s n\", M{0}, W4_{0})), contract(\"s c, c n -> s n\", M{0}, W5_{0}))\n"
+        "  X{1} = add(Y{0}, contract(\"s c, c n -> s n\", F{0}, W6_{0}))\n",
+        l, l + 1);
+  }
+  return parsed(text + fmt::format("  output X{}\n}}", layers));
+}
+
+TEST(Search, AModelIsSearchedLayerByLayer) {
+  const auto two = search(model(2)), five = search(model(5));
+  ASSERT_TRUE(two.ok() && five.ok());
+  EXPECT_TRUE(five->saturated);
+  EXPECT_EQ(two->regions, 4u);
+  EXPECT_EQ(five->regions, 10u);
+  EXPECT_EQ(2 * five->values, 5 * two->values);
+  EXPECT_EQ(2 * five->applications, 5 * two->applications);
+  EXPECT_GT(five->graphs.size(), 4u);
+  // Everything is merged in every layer at once: queries, keys and values; gate and up.
+  size_t merged = 0;
+  for (const Found& f : five->graphs) merged += count(f.graph, Op::concat) == 10 && !f.copies;
+  EXPECT_GE(merged, 1u);
+  for (size_t k = 0; k < two->graphs.size(); k += 7) expect_same(model(2), two->graphs[k].graph, {{"S", 5}}, 1, 1e-7);
+}
+
 TEST(Search, WhatAMaskLeavesOutNeverComesBack) {
   const auto g = parsed(R"(graph g {
   input X: f32[6, 9]
