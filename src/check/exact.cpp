@@ -151,6 +151,8 @@ class Evaluation {
   Array leaf(const Node& n, ValueId v) {
     Array a = make(v);
     const size_t size = count(a.extents);
+    // As a rounding is no part of the value, a number is what is written, in any real type.
+    if (n.op == Op::literal && real(v)) return from_numbers(v, std::move(a), {n.attributes.get<double>("value")});
     if (n.op == Op::literal || n.op == Op::extent || n.op == Op::iota) {
       // What these are is the interpreter's business.
       graph::Builder b("leaf", g_.shared_syms());

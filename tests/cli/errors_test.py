@@ -82,7 +82,7 @@ class Errors(CliTest):
         self.fails(3, "error[CLV7004]", "optimize", self.file("a.foo", "x"))
 
     def test_refused_certificates_end_with_4(self):
-        for content in ["", "{}", '{"schema": "cleave.certificate/1"}']:
+        for content in ["", "{}", '{"schema": "cleave.certificate/2"}']:
             self.fails(4, "error[CLV4101]", "check", self.file("c.json", content))
 
     def test_an_artefact_without_certificate_says_why(self):

@@ -132,6 +132,7 @@ TEST(Check, ExactArithmeticTellsEqualFromDifferent) {
                                  {"exp(where(M, X, -inf))", "where(M, exp(X), 0.0)"},
                                  {"transpose(exp(X), perm=[1, 0])", "exp(transpose(X, perm=[1, 0]))"},
                                  {"mean(X, axes=[1])", "div(sum(X, axes=[1]), 7.0)"},
+                                 {"mul(X, literal(value=0.3, dtype=bf16))", "mul(X, cast(0.3, dtype=bf16))"},
                                  {"max(X, V)", "max(V, X)"},
                                  {"slice(concat(X, X, axis=0), axes=[0], starts=[5], stops=[10])", "X"}};
   for (const auto& [x, y] : same) EXPECT_EQ(exactly(x, y), Exact::equal) << x;
