@@ -170,7 +170,9 @@ void Values::product(ClassId c, const Monomial& m) {
   }
   std::vector<Monomial> parts = parts_of(m, false);
   if (parts.size() == 1) {
-    atomic(c, m.factors[0]);
+    const Factor& f = m.factors[0];
+    if (normal_.at(f.atom).kind == AtomKind::sum && is_whole(f.power) && f.power.n > 1) open_sum(c, m, 0);
+    atomic(c, f);
     return;
   }
   auto unite_parts = [&](uint32_t mask) {

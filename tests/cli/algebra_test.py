@@ -30,6 +30,13 @@ class Algebra(CliTest):
             if row["peak_mb"] is not None:
                 self.assertLessEqual(row["peak_mb"], 64, row)
 
+    def test_the_number_of_threads_does_not_change_what_is_found(self):
+        def found(threads):
+            r = self.json("search", ROOT / "examples/attention.graph", "--split", "all", "--threads", threads)
+            return [(g["text"], g["split"], g["derivation"]) for g in r["graphs"]]
+
+        self.assertEqual(found("1"), found("4"))
+
     def test_a_broken_suite_is_an_error_of_the_input(self):
         self.fails(3, "error[CLV4104]: the suite cannot be used: it has neither", "search", "--suite",
                    self.file("s.json", "{}"))

@@ -115,10 +115,17 @@ class Exclusion {
     if (t.op == Op::max) return a == second ? "max(x, x) is x" : "a maximum that does not cancel is never moved";
     if (normal_.at(whole).size() == 1 && any(whole, [&](const Monomial& m) { return number(m); }))
       return "a value that is a number (sum of x / sum of x)";
-    if (t.op == Op::sum)
-      for (IndexId i : t.bound)
-        if (any(a, [&](const Monomial& m) { return !has(normal_.free_of(m), i); }))
-          return "a term is summed over an index that it lacks";
+    for (IndexId i : t.bound)
+      if (any(a, [&](const Monomial& m) {
+            return !has(normal_.free_of(m), i) &&
+                   (!two || any(second, [&](const Monomial& n) { return !has(normal_.free_of(n), i); }));
+          }))
+        return "a term is summed over an index that it lacks";
+    if (any(whole, [&](const Monomial& m) {
+          return std::any_of(m.factors.begin(), m.factors.end(),
+                             [&](const Factor& f) { return normal_.at(f.atom).bound.size() > 4; });
+        }))
+      return "a sum over more than four indices is not opened";
     if (t.op == Op::add && any(a, [&](const Monomial& m) {
           return any(second, [&](const Monomial& n) { return m.factors == n.factors; });
         }))

@@ -37,7 +37,7 @@ bool same(const Graph& a, const Graph& b) {
 // Whether both are one class: the search knows that they are equal.
 bool one_class(const std::string& left, const std::string& right) {
   auto renamed = [](std::string t, const char* to) {
-    for (const char* name : {"Y", "G", "H"})
+    for (const char* name : {"Y", "G", "H", "Q"})
       for (size_t at = 0; (at = t.find(name, at)) != std::string::npos; at += 2)
         if ((at == 0 || !std::isalnum(static_cast<unsigned char>(t[at - 1]))) &&
             !std::isalnum(static_cast<unsigned char>(t[at + 1])))
@@ -91,13 +91,16 @@ TEST(Rules, TheSearchKnowsTheExamplesAndRefusesTheNearMisses) {
 TEST(Rules, EveryStepOfEveryDerivationHasARule) {
   std::map<std::string, size_t> used;
   for (const SuiteRow& row : test::subgraphs()) {
-    const auto r = search(graph::expand(row.graph), {.screen = false});
-    ASSERT_TRUE(r.ok());
-    for (const Found& f : r->graphs)
-      for (const Derived& d : f.derivation) {
-        ++used[d.rule];
-        EXPECT_NE(find_rule(d.rule), nullptr) << d.rule;
-      }
+    const Graph g = graph::expand(row.graph);
+    for (const std::string& split : {std::string(), splittable_indices(g).at(0)}) {
+      const auto r = search(g, {.split = split, .screen = false});
+      ASSERT_TRUE(r.ok());
+      for (const Found& f : r->graphs)
+        for (const Derived& d : f.derivation) {
+          ++used[d.rule];
+          EXPECT_NE(find_rule(d.rule), nullptr) << d.rule;
+        }
+    }
   }
   EXPECT_GE(used.size(), 8u);
 }
