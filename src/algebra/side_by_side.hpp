@@ -18,7 +18,8 @@ struct SideBySide {
   double copied = 0;           // elements that are concatenated at run time, at extents of 256
 };
 
-// Ways to put contractions of `graph` side by side: all that cost nothing at once, all at once, and the first few alone.
+// Ways to put contractions of `graph` side by side: all that cost nothing at once, all at once, and the first few
+// alone.
 std::vector<SideBySide> side_by_side(const graph::Graph& graph, bool record = false);
 
 }  // namespace cleave::algebra
