@@ -1,11 +1,13 @@
 // Any bytes as a LEIR text: messages, or a syntax that prints and parses back. What checks is run, in storage precision
-// and with error bounds, or says why not.
+// and with error bounds, printed in other languages and raised to a graph, or says why not.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 
+#include "bridge/raise.hpp"
 #include "leir_emit/c.hpp"
+#include "leir_emit/tir.hpp"
 #include "leir_eval/interpret.hpp"
 
 namespace {
@@ -31,6 +33,9 @@ void run(const leir::Program& p) {
   o.error_bounds = true;
   (void)leir::interpret(p, inputs, o);
   (void)leir::emit_c(p);
+  (void)leir::emit_tir(p);
+  (void)leir::emit_tir(p, {.cuda = true});
+  (void)bridge::raise(p);
   (void)leir::canonical_key(p);
 }
 

@@ -299,7 +299,11 @@ Result<Lifted> Expression::node(NodeId id) {
     }
   }
   switch (n.act) {
-    case Act::integer: return lifter_.literal(static_cast<double>(n.integer), *type);
+    case Act::integer:
+      // Literals of graphs are doubles.
+      if (std::abs(n.integer / 2) > int64_t{1} << 52)
+        return diagnose(Code::leir_type, "an integer literal beyond 2^53");
+      return lifter_.literal(static_cast<double>(n.integer), *type);
     case Act::real: return lifter_.literal(n.real, *type);
     case Act::index: {
       const auto k = position(n.meaning);

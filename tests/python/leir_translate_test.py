@@ -122,6 +122,24 @@ class Translate(unittest.TestCase):
         self.assertIn("L^{5}_{a=0}B^{410}_{tx=0}", program.text)  # the largest divisor up to 1,024
         self.assertIn("B^{1031}_{bx=0}B^{1}_{tx=0}", self.equal(lambda x: x * 2, rows(1031)).text)
 
+    def test_sixteen_bit_programs_round_where_they_are_stored(self):
+        from cleave_leir import translate
+        from cleave_leir.programs import Chain
+
+        module = Chain(lambda m, x: torch.softmax(torch.relu(x) * 2, dim=-1) + 1)
+        x = rows(3, 4).half()
+        wide = translate(module, (x,))
+        self.assertEqual(wide.full.count("^{f16,g}"), wide.full.count("A^{f16,g}") + 1, wide.full)  # the input, the output
+        self.assertIn("out " + wide.outputs[0] + " f16[3,4]", wide.header)
+        own = translate(module, (x,), intermediates="own")
+        self.assertGreater(own.full.count("^{f16,g}"), wide.full.count("^{f16,g}"))
+        self.assertIn("f32", own.full)  # sums
+        self.assertNotIn("f32", translate(module, (x,), accumulate="target").full)
+        # A cast that the program writes rounds, and what follows is kept wide again.
+        cast = Chain(lambda m, x: (x * 3).half().float() + 1)
+        text = translate(cast, (rows(3).float(),)).full
+        self.assertEqual(text.count("f16"), 2, text)
+
     def test_what_has_no_form_is_named(self):
         from cleave_leir import Unsupported, translate
         from cleave_leir.programs import Chain

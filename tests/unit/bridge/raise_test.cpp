@@ -170,6 +170,8 @@ TEST(Raise, RefusesWhatIsNoGraphWithTheEquationAndTheReason) {
        "f32[4];\nL^{4}_{a=0}[C_{a}=0;];L^{4}_{a=0}[C_{I^{i64,g}_{a}}=A_{a};];",
        "computed place"},
       {"in A u16[4];\nout C f32[4];\nL^{4}_{a=0}[C_{a}=A^{u16,g}_{a};];", "is u16, which graphs have not"},
+      {"in A i64[4];\nout C i64[4];\nL^{4}_{a=0}[C^{i64,g}_{a}=A^{i64,g}_{a}+9007199254740993;];",
+       "an integer literal beyond 2^53"},
       {"in A f32[4];\nout C i32[];\nL^{4}_{a=0}[C^{i32,g}=C^{i32,g}+A_{a};];", "rounds to i32 at every step"},
   };
   for (const Case& c : cases) {
