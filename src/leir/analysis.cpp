@@ -226,6 +226,13 @@ bool written_in_earlier_iteration(const Program& p, const Access& r, const Equat
   for (size_t d = 0; d < write.subscripts.size(); ++d) {
     const auto offset = p.pool().as_constant(p.pool().sub(write.subscripts[d], r.subscripts[d]));
     if (!offset) return false;
+    if (*offset == 0) {
+      // The same place in the same iterations of the loops that it depends on.
+      for (uint32_t l : common)
+        if (p.pool().mentions(write.subscripts[d], p.symbol(l)) && back.try_emplace(l, 0).first->second != 0)
+          return false;
+      continue;
+    }
     // The subscript of the write is a number, or one index and a number.
     std::optional<sym::Expr> index;
     for (const auto& t : p.pool().terms(write.subscripts[d])) {
@@ -233,10 +240,7 @@ bool written_in_earlier_iteration(const Program& p, const Access& r, const Equat
       if (index || t.atoms.size() != 1 || t.coefficient != 1) return false;
       index = t.atoms[0];
     }
-    if (!index) {
-      if (*offset != 0) return false;
-      continue;
-    }
+    if (!index) return false;
     bool found = false;
     for (uint32_t l : common)
       if (p.symbol(l) == *index) found = back.try_emplace(l, *offset).second;

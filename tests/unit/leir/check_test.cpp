@@ -127,6 +127,19 @@ TEST(Check, TilesWhoseLastOneIsCutShortCoverWhatTheyAreTilesOf) {
           leir_read_before_write);
 }
 
+TEST(Check, RecurrencesMayRunBesideSplitAxes) {
+  // Too large to be followed element by element.
+  const std::string h = "in A f32[1616,3721];out C f32[1616,3721];";
+  ACCEPTS(h +
+          "L^{61}_{a=0}B^{61}_{tx=0}L^{1616}_{c=0}[C_{c,a*61+tx}=if_then_else(c<1,0,C_{c-1,a*61+tx})+A_{c,a*61+tx};];");
+  REFUSES(
+      h + "L^{61}_{a=0}L^{61}_{d=0}L^{1616}_{c=0}[C_{c,a*61+d}=if_then_else(c<1,0,C_{c-1,a*61+60-d})+A_{c,a*61+d};];",
+      leir_read_before_write);
+  REFUSES(
+      h + "L^{61}_{a=0}L^{61}_{d=0}L^{1616}_{c=0}[C_{c,a*61+d}=if_then_else(c<1615,C_{c+1,a*61+d},0)+A_{c,a*61+d};];",
+      leir_read_before_write);
+}
+
 TEST(Check, KnowsAccumulatorsByTheirPlaceInTheChain) {
   auto kind = [](const std::string& value) {
     const Checked c = run("in A f32[4];in E f32[4];out C f32[1];L^{1}_{a=0}L^{4}_{c=0}[C_{a}=" + value + ";];");
