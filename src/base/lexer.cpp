@@ -154,6 +154,15 @@ std::optional<double> TokenCursor::expect_number(std::string_view what) {
     value = t.text == "inf" ? HUGE_VAL : std::nan("");
   } else if (t.kind == TokenKind::integer || t.kind == TokenKind::real) {
     value = std::strtod(std::string(t.text).c_str(), nullptr);
+    // A whole number that would silently become its neighbour.
+    uint64_t whole = 0;
+    const auto [end, error] = std::from_chars(t.text.data(), t.text.data() + t.text.size(), whole);
+    if (t.kind == TokenKind::integer && error == std::errc() && end == t.text.data() + t.text.size() &&
+        (value >= 0x1p64 || static_cast<uint64_t>(value) != whole)) {
+      fail(diagnose_at(t.range, Code::number_out_of_range, t.text,
+                       "the 53 bits of a number here (an integer constant holds all 64)"));
+      return std::nullopt;
+    }
   } else {
     fail_expected(what);
     return std::nullopt;

@@ -21,7 +21,8 @@ struct Parser {
   std::vector<Token> tokens;
   Builder builder{"graph"};
   std::unordered_map<std::string, ValueId> values = {};
-  std::set<std::string> poisoned = {};  // names whose definition has an error
+  std::vector<std::string> assigned = {};  // by the statement that is read
+  std::set<std::string> poisoned = {};     // names whose definition has an error
   std::set<std::string> output_names = {};
   Diagnostics errors = {};
   TokenCursor* cursor = nullptr;
@@ -202,7 +203,7 @@ struct Parser {
     const Token at = cursor->peek();
     const auto name = cursor->expect_identifier("a name");
     if (!name) return;
-    poisoned.insert(*name);
+    assigned.push_back(*name);
     if (!cursor->expect(":")) return;
     const auto t = type();
     if (!t) return;
@@ -234,7 +235,7 @@ struct Parser {
                       : op == Op::scalar
                           ? builder.scalar(own, t->dtype)
                           : builder.constant(own, t->dtype, t->shape, attributes.get<ConstantData>("data"));
-    if (define(at, *name, v)) poisoned.erase(*name);
+    define(at, *name, v);
   }
 
   void fail_at(const Token& at, const Diagnostics& found) {
@@ -362,7 +363,7 @@ struct Parser {
     do {
       names.push_back(cursor->peek());
       if (!cursor->expect_identifier("a statement")) return;
-      poisoned.insert(std::string(names.back().text));
+      assigned.push_back(std::string(names.back().text));
     } while (cursor->accept(","));
     if (!cursor->expect("=")) return;
     std::vector<ValueId> results;
@@ -380,7 +381,6 @@ struct Parser {
                                       fmt::format("{} names", results.size()), names.size()));
     for (size_t i = 0; i < names.size(); ++i)
       if (!define(names[i], std::string(names[i].text), results[i])) return;
-    for (const Token& n : names) poisoned.erase(std::string(n.text));
   }
 
   // output := "output" (NAME | STRING) [ "=" operand ]
@@ -467,10 +467,12 @@ struct Parser {
       line.push_back(end);
       TokenCursor c(std::move(line));
       cursor = &c;
+      assigned.clear();
       statement();
       if (!c.failed() && !c.at_end()) c.fail_expected("the end of the statement");
       for (const Diagnostic& d : c.errors())
         if (!is_consequence(d)) errors.push_back(d);
+      if (c.failed()) poisoned.insert(assigned.begin(), assigned.end());
       if (errors.size() >= kMaxErrors) return errors;
       at = stop;
     }

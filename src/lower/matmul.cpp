@@ -2,7 +2,8 @@
 //
 // Column blocks are the outer loop and row blocks the inner one, so that the block of B (k x columns) stays in L1 while
 // the rows of A pass by; when k is so long that it would not, k is cut into chunks first and C carries the sums from
-// chunk to chunk (exact, as C has the type of the sums then). Sums always run over ascending k.
+// chunk to chunk (exact, as C has the type of the sums then). Few rows of A and panels of B from memory: the chunks
+// are the inner loop, so that each panel is read from its first byte to its last. Sums always run over ascending k.
 #include <algorithm>
 #include <cmath>
 
@@ -44,7 +45,7 @@ class MatmulEmitter {
       scale_ = k_.element(m_.scale, k_.offset(m_.scale, at));
     }
     shape_ = choose(columns_per_panel());
-    chunks();
+    blocks();
   }
 
  private:
@@ -93,26 +94,42 @@ class MatmulEmitter {
   }
 
   // Chunks of k such that a block of B stays in L1 from one row block to the next.
-  void chunks() {
+  void blocks() {
     const int64_t row_bytes = int64_t{shape_.vectors} * lanes_ * byte_size(tile_.b_dtype);
-    // Short chunks when few rows meet weights from memory: the fetching of the next block keeps pace evenly.
-    const int64_t fitting =
-        streams() && most_rows_ <= 32 ? 64 : std::max<int64_t>(64, k_.machine.l1_bytes / 2 / row_bytes / 8 * 8);
-    const int64_t depth = k_.pool.bounds(depth_).hi;
+    const int64_t fitting = std::max<int64_t>(64, k_.machine.l1_bytes / 2 / row_bytes / 8 * 8);
+    const bool few = streams() && most_rows_ <= 32, one_block = most_rows_ <= shape_.rows;
+    along_k_ = few && panel_ == int64_t{shape_.vectors} * lanes_;
+    // Small pieces of a panel: the fetching of the next one keeps pace evenly.
+    chunk_ = along_k_ ? std::max<int64_t>(16, (one_block ? 16384 : 4096) / row_bytes) : few ? 64 : fitting;
+    if (k_.pool.bounds(depth_).hi < 2 * chunk_ || (one_block && !along_k_) || tile_.c_dtype != sum_)
+      chunk_ = 0, along_k_ = false;
+    if (along_k_) return columns();
+    chunks([&] { columns(); });
+  }
+
+  // What `body` makes of each chunk of k.
+  template <class F>
+  void chunks(F body) {
     const auto kind = m_.init == Matmul::Init::zero   ? MatmulTile::Init::zero
                       : m_.init == Matmul::Init::load ? MatmulTile::Init::load
                                                       : MatmulTile::Init::load_scaled;
-    if (depth < 2 * fitting || most_rows_ <= shape_.rows || tile_.c_dtype != sum_)
-      return columns(k_.emit(depth_), b_.i64(0), kind);
-    const Value all = k_.emit(depth_), step = b_.i64(fitting);
-    columns(b_.min(all, step), b_.i64(0), kind);
-    b_.for_each(step, all, step, [&](Value k0) { columns(b_.min(b_.sub(all, k0), step), k0, MatmulTile::Init::load); });
+    auto chunk = [&](Value k0, Value depth, MatmulTile::Init init) {
+      k0_ = k0, tile_.k = depth, tile_.init = init;
+      body();
+    };
+    const Value all = k_.emit(depth_);
+    if (chunk_ == 0) return chunk(b_.i64(0), all, kind);
+    const Value step = b_.i64(chunk_);
+    chunk(b_.i64(0), b_.min(all, step), kind);
+    b_.for_each(step, all, step, [&](Value k0) { chunk(k0, b_.min(b_.sub(all, k0), step), MatmulTile::Init::load); });
   }
 
-  void columns(Value depth, Value k0, MatmulTile::Init init) {
-    tile_.k = depth;
-    tile_.init = init;
-    k0_ = k0;
+  void rows(Value j, TileShape shape, Value count) {
+    if (along_k_) return chunks([&] { rows_of_chunk(j, shape, count); });
+    rows_of_chunk(j, shape, count);
+  }
+
+  void columns() {
     const auto n = k_.pool.as_constant(columns_);
     const int64_t width = int64_t{shape_.vectors} * lanes_;
     if (n) {
@@ -159,7 +176,7 @@ class MatmulEmitter {
 
   // Weights that come from memory, past few rows: while the row blocks pass over this block of B, they fetch the next
   // one into L2, each its share of the lines of a row. The next block is that of the next columns, or after the last
-  // columns the first one of the next chunk of k.
+  // columns the first one of the next chunk of k; along k the other way round.
   void stream(MatmulTile& t, Value i, Value j, Value width) {
     const Layout& l = k_.layout(m_.b.buffer);
     const int64_t row_bytes =
@@ -169,16 +186,21 @@ class MatmulEmitter {
     const int64_t blocks = std::max<int64_t>(1, (most_rows_ + shape_.rows - 1) / shape_.rows);
     const int64_t share = std::max<int64_t>(1, (lines + blocks - 1) / blocks);
     const Value after = b_.add(j, width), all = k_.emit(columns_);
-    const Value next = b_.select(b_.lt(after, all), b_at(after, k0_), b_at(b_.i64(0), b_.add(k0_, t.k)));
+    const Value below = b_.add(k0_, t.k);
+    Value next = b_.select(b_.lt(after, all), b_at(after, along_k_ ? b_.i64(0) : k0_), b_at(b_.i64(0), below));
+    if (along_k_) next = b_.select(b_.lt(below, k_.emit(depth_)), b_at(j, below), next);
     const Value q =
         b_.min(b_.mul(b_.div(i, b_.i64(shape_.rows)), b_.i64(share)), b_.i64(std::max<int64_t>(0, lines - share)));
-    t.prefetch_next = b_.ptr_add(b_.ptr_add(b0_, next), b_.mul(q, b_.i64(64)));
-    t.prefetch_next_bytes = static_cast<int>(std::max<int64_t>(64, row_bytes));
+    // Of a block without gaps, a piece without gaps.
+    const bool dense = row_bytes == 64 * lines;
+    const Value before = dense ? b_.mul(q, b_.mul(t.k, b_.i64(64))) : b_.mul(q, b_.i64(64));
+    t.prefetch_next = b_.ptr_add(b_.ptr_add(b0_, next), before);
+    t.prefetch_next_bytes = static_cast<int>(dense ? 64 * share : std::max<int64_t>(64, row_bytes));
     t.prefetch_next_lines = static_cast<int>(share);
   }
 
-  // All row blocks of the columns from j on; `count`: how many of them there are, if not all.
-  void rows(Value j, TileShape shape, Value count) {
+  // All row blocks of the columns from j on, for one chunk; `count`: how many columns there are, if not all.
+  void rows_of_chunk(Value j, TileShape shape, Value count) {
     MatmulTile t = tile_;
     t.vectors = shape.vectors;
     t.columns = count;
@@ -228,6 +250,8 @@ class MatmulEmitter {
   int lanes_ = 1;
   Expr rows_, columns_, depth_;
   int64_t most_rows_ = 0, most_columns_ = 0, panel_ = 0;
+  int64_t chunk_ = 0;     // rows of B in a chunk; 0: all
+  bool along_k_ = false;  // chunks of k are the inner loop, columns the outer one
   Value a_, b0_, c_, scale_, k0_;
   MatmulTile tile_;
   TileShape shape_{1, 1};

@@ -73,6 +73,8 @@ constexpr int64_t kTaskElements = 8192;
 constexpr int64_t kWholeElements = 1 << 17;
 constexpr int64_t kWholeColumns = 256;
 constexpr int64_t kWholeDepth = 512;
+// Products of so few rows wait for their weights rather than for the multiply-adds.
+constexpr int64_t kFewRows = 16;
 
 class KernelBuilder {
  public:
@@ -224,10 +226,20 @@ class KernelBuilder {
             loops_[s] = std::min(step, n);
           else if (heavy ? n > 2 * step : carried > kWholeElements)
             if (n > step) loops_[s] = step;
-        } else if (heavy && n > kWholeDepth) {
+        } else if (heavy && n > kWholeDepth && !streams(s)) {
           loops_[s] = tiling_.depth;
         }
       }
+  }
+
+  // Whether a product of few rows reduces over the index: its weights are best read panel by panel, each to its end.
+  bool streams(Expr s) const {
+    return std::any_of(units_.begin(), units_.end(), [&](const Member& m) {
+      if (!plan_.units[m.unit].heavy || !contains(m.reduced, s)) return false;
+      int64_t rows = 1;
+      for (Expr r : product_roles(plan_, group_, m.unit).rows) rows = std::min(rows * longest(r), 2 * kFewRows);
+      return rows <= kFewRows;
+    });
   }
 
   // Whether a mask makes elements of a reduction over the index the identity.
