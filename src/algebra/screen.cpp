@@ -201,15 +201,48 @@ double normal_at(uint64_t seed, uint32_t source, std::span<const int64_t> coordi
   return Rng(h).normal();
 }
 
-void leaves_of(const Form& form, TermId id, std::set<uint32_t>& out, std::set<TermId>& seen,
-               std::set<uint32_t>& reduced, bool& masked) {
-  if (!seen.insert(id).second) return;
-  const Term& t = form.at(id);
-  if (t.kind == Kind::leaf && is_real(t.dtype)) out.insert(t.source);
-  for (IndexId i : t.bound) reduced.insert(form.at(i).label);
-  masked = masked || (t.kind == Kind::map && t.op == Op::where);
-  for (TermId a : t.args) leaves_of(form, a, out, seen, reduced, masked);
-}
+// What the data of a screen is made for.
+struct Contents {
+  std::set<uint32_t> leaves, reduced;        // real leaves, labels that something reduces
+  std::set<double> literals;                 // magnitudes of large ones
+  std::set<std::set<uint32_t>> differences;  // leaves that sums and differences bring together
+  bool masked = false;
+  std::set<TermId> seen;
+
+  // Leaves that the term is a sum or difference of, numbers as factors aside.
+  const std::set<uint32_t>& summands(const Form& form, TermId id) {
+    if (const auto it = summands_.find(id); it != summands_.end()) return it->second;
+    const Term& t = form.at(id);
+    std::set<uint32_t> out;
+    const auto take = [&](TermId a) { out.merge(std::set<uint32_t>(summands(form, a))); };
+    const auto number = [&](TermId a) {
+      const Kind kind = form.at(a).kind;
+      return kind == Kind::literal || kind == Kind::extent;
+    };
+    if (t.kind == Kind::leaf && is_real(t.dtype)) out.insert(t.source);
+    if (t.kind == Kind::map && (t.op == Op::add || t.op == Op::sub || t.op == Op::neg))
+      for (TermId a : t.args) take(a);
+    if (t.kind == Kind::map && (t.op == Op::mul || t.op == Op::div))
+      for (size_t k : {0, 1})
+        if (number(t.args[1 - k])) take(t.args[k]);
+    if (t.kind == Kind::reduce) take(t.args[0]);
+    return summands_[id] = std::move(out);
+  }
+  std::map<TermId, std::set<uint32_t>> summands_;
+
+  void visit(const Form& form, TermId id) {
+    if (!seen.insert(id).second) return;
+    const Term& t = form.at(id);
+    if (t.kind == Kind::leaf && is_real(t.dtype)) leaves.insert(t.source);
+    if (t.kind == Kind::literal && is_real(t.dtype) && std::abs(t.value) >= 16 && std::abs(t.value) < 0x1p60)
+      literals.insert(std::abs(t.value));
+    for (IndexId i : t.bound) reduced.insert(form.at(i).label);
+    if (t.kind == Kind::map && (t.op == Op::add || t.op == Op::sub))
+      if (const auto& together = summands(form, id); together.size() > 1) differences.insert(together);
+    masked = masked || (t.kind == Kind::map && t.op == Op::where);
+    for (TermId a : t.args) visit(form, a);
+  }
+};
 
 // Leaves that are scores of exponentials, or results, as they come in: nothing that multiplies or sums them stands
 // between.
@@ -254,9 +287,11 @@ struct Direct {
 
 Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId> reference, uint64_t seed)
     : form_(form), reference_(std::move(reference)) {
-  std::set<uint32_t> leaves, reduced;
-  std::set<TermId> seen;
-  for (TermId r : reference_) leaves_of(form_, r, leaves, seen, reduced, masked_);
+  Contents contents;
+  for (TermId r : given) contents.visit(form_, r);
+  for (TermId r : reference_) contents.visit(form_, r);
+  const std::set<uint32_t>&leaves = contents.leaves, &reduced = contents.reduced;
+  const bool masked = contents.masked;
   // Long where something is summed, as far as the largest term stays small.
   size_t long_labels = reduced.size();
   int others = 0;
@@ -281,19 +316,46 @@ Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId>
                       return sum % 5 == static_cast<int64_t>(s % 5) ? 30.0 : 1e-2 * normal_at(seed + 3, s, c);
                     },
                     Case::ordinary});
+  // What differences cancel: large numbers that several inputs share, or an input and a number of the program.
+  constexpr size_t kDifferences = 6, kNumbers = 3;
+  const auto near = [seed](double mean, uint32_t s, auto c) {
+    return std::round(8 * normal_at(seed + 5, s, c)) / 8 + mean;  // coarse enough that adding such numbers is exact
+  };
+  size_t shared = 0;
+  for (const std::set<uint32_t>& together : contents.differences)
+    if (++shared <= kDifferences)
+      cases_.push_back({fmt::format("a mean of 32768 in the inputs {}", fmt::join(together, ", ")),
+                        [near, together](uint32_t s, auto c) { return near(together.contains(s) ? 32768 : 0, s, c); },
+                        Case::ordinary, true});
   for (uint32_t leaf : leaves) {
+    size_t numbers = 0;
+    for (double number : contents.literals) {
+      if (++numbers > kNumbers) break;
+      for (double mean : {number, -number})
+        cases_.push_back({fmt::format("a mean of {} in input {}", mean, leaf),
+                          [seed, leaf, mean](uint32_t s, auto c) {
+                            if (s != leaf) return normal_at(seed + 7, s, c);
+                            const double unit = std::max(0.125, std::ldexp(1.0, std::ilogb(mean) - 23));
+                            return mean + unit * std::round(2 * normal_at(seed + 7, s, c));
+                          },
+                          Case::ordinary, true});
+    }
+    // A mask as exporters write it, that large numbers are multiplied by.
+    cases_.push_back({fmt::format("zeros and ones in input {}", leaf),
+                      [seed, leaf](uint32_t s, auto c) {
+                        const double x = normal_at(seed + 8, s, c);
+                        return s != leaf ? x : x > -0.5 ? 1.0 : 0.0;
+                      },
+                      Case::ordinary, true});
     cases_.push_back({fmt::format("a mean of 3000 in input {}", leaf),
                       [seed, leaf](uint32_t s, auto c) { return normal_at(seed + 4, s, c) + (s == leaf ? 3000 : 0); },
                       Case::ordinary, true});
-    // Coarse enough that adding such numbers is exact.
-    cases_.push_back({fmt::format("a mean of 32768 in input {}", leaf),
-                      [seed, leaf](uint32_t s, auto c) {
-                        const double x = normal_at(seed + 5, s, c);
-                        return s == leaf ? std::round(8 * x) / 8 + 32768 : x;
-                      },
-                      Case::ordinary, true});
+    cases_.push_back(
+        {fmt::format("a mean of 32768 in input {}", leaf),
+         [seed, near, leaf](uint32_t s, auto c) { return s == leaf ? near(32768, s, c) : normal_at(seed + 5, s, c); },
+         Case::ordinary, true});
     // At several places where there are masks: what one leaves out must not come back as a factor (0 times NaN).
-    for (int64_t place = 0; place < (masked_ ? 4 : 1); ++place)
+    for (int64_t place = 0; place < (masked ? 4 : 1); ++place)
       for (double poison : {kNan, kInfinity, -kInfinity})
         cases_.push_back({fmt::format("{} in input {}",
                                       std::isnan(poison) ? "a NaN"

@@ -71,7 +71,6 @@ class Screen {
   std::vector<Case> cases_;
   std::vector<Expected> expected_;
   std::vector<FloatDraw> rounded_;  // per case; candidates share most of their terms
-  bool masked_ = false;
 };
 
 }  // namespace cleave::algebra

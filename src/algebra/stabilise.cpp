@@ -122,9 +122,25 @@ class Stabiliser {
     return form_.map(Op::where, {form_.map(Op::eq, {p.den, lit(0, p.den)}), lit(0, u), u});
   }
 
-  // Splits an exponent into a part that carries indices of `bound` (none: invalid) and parts free of them.
+  // Whether the term comes from a row, as the maximum that a softmax subtracts does.
+  bool reduces(TermId t) {
+    if (auto it = reduces_.find(t); it != reduces_.end()) return it->second;
+    const Term& n = form_.at(t);
+    bool any = n.kind == Kind::reduce || n.kind == Kind::scaled_sum;
+    for (TermId a : n.args) any = any || reduces(a);
+    return reduces_[t] = any;
+  }
+
+  // Splits an exponent over indices of `bound` into a part that carries them and what its rows were shifted by.
+  // Other parts free of them stay: in s + (1 - mask) * -1e9 without the -1e9, s would lose all digits.
   TermId split(TermId t, const Indices& bound, Linear& rest, double c) {
+    if (!disjoint(form_.free(t), bound)) return split_inside(t, bound, rest, c);
+    add_to(rest, {{t, c}});
+    return {};
+  }
+  TermId split_inside(TermId t, const Indices& bound, Linear& rest, double c) {
     if (disjoint(form_.free(t), bound)) {
+      if (!reduces(t)) return t;
       add_to(rest, {{t, c}});
       return {};
     }
@@ -135,7 +151,7 @@ class Stabiliser {
       case Op::sub: {
         Linear free;
         const double sign = n.op == Op::add ? 1 : -1;
-        const TermId a = split(n.args[0], bound, free, c), b = split(n.args[1], bound, free, c * sign);
+        const TermId a = split_inside(n.args[0], bound, free, c), b = split_inside(n.args[1], bound, free, c * sign);
         if (free.empty()) return t;
         add_to(rest, free);
         if (!b.valid()) return a;
@@ -144,7 +160,7 @@ class Stabiliser {
       }
       case Op::neg: {
         Linear free;
-        const TermId a = split(n.args[0], bound, free, -c);
+        const TermId a = split_inside(n.args[0], bound, free, -c);
         if (free.empty()) return t;
         add_to(rest, free);
         return form_.map(Op::neg, {a});
@@ -155,7 +171,7 @@ class Stabiliser {
         const TermId x = n.args[first ? 0 : 1], s = n.args[first ? 1 : 0];
         if (!disjoint(form_.free(s), bound)) return t;
         Linear free;
-        const TermId a = split(x, bound, free, 1);
+        const TermId a = split_inside(x, bound, free, 1);
         if (free.empty()) return t;
         for (const auto& [f, k] : free) add_to(rest, {{form_.map(n.op, {f, s}), k * c}});
         return form_.map(n.op, {a, s});
@@ -164,7 +180,7 @@ class Stabiliser {
         // where(c, x + y, -inf) = where(c, x, -inf) + y; a whole row that is left out must not add an infinite y.
         if (!form_.is_literal(n.args[2], -kInfinity)) return t;
         Linear free;
-        const TermId a = split(n.args[1], bound, free, c);
+        const TermId a = split_inside(n.args[1], bound, free, c);
         if (free.empty() || !a.valid()) return t;
         const bool row = disjoint(form_.free(n.args[0]), bound);
         for (const auto& [f, k] : free) add_to(rest, {{row ? form_.map(Op::where, {n.args[0], f, lit(0, f)}) : f, k}});
@@ -590,6 +606,7 @@ class Stabiliser {
   Form& form_;
   Care care_;
   std::map<TermId, Pair> known_;
+  std::map<TermId, bool> reduces_;
   std::map<TermId, std::pair<TermId, TermId>> log_sums_;  // results of logarithms: the exponents, and the rest
   std::map<TermId, TermId> unguarded_;                    // a logarithm that is 0 where m is +inf: the one that is not
 };

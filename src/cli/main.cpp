@@ -29,7 +29,7 @@ namespace {
 // What the options of all verbs are parsed into.
 struct Arguments {
   std::string input;
-  std::vector<std::string> dims, disabled, inputs, against, operands, without, export_to;
+  std::vector<std::string> dims, disabled, inputs, scalars, against, operands, without, export_to;
   std::string target = "cpu", budget = "60s", color = "auto", stage, cache_dir, machine, stop_after, dump_after,
               dump_dir = "cleave-dump", output, outputs, split, trace, suite, why_not, database, action;
   uint64_t seed = 1;
@@ -106,6 +106,9 @@ class Command {
     const std::string text = fmt::format("error[CLV7002]: {}\n  hint: `cleave {}-h` shows {}\n", what, verb_name(),
                                          verb_name().empty() ? "the verbs" : "the options");
     std::fprintf(stderr, "%s", painted(text, use_color(color())).c_str());
+    // The options may not have been read as far as --json.
+    if (std::any_of(argv_, argv_ + argc_, [](const char* a) { return std::string_view(a) == "--json"; }))
+      std::fputs(driver::errors_json({diagnose(Code::bad_option, command_, what)}, nullptr).c_str(), stdout);
     return 2;
   }
 
@@ -116,10 +119,10 @@ class Command {
     return 1;
   }
 
-  int fail(const Diagnostics& errors, const SourceText& source) {
+  int fail(const Diagnostics& errors, const SourceText& source, bool printed = false) {
     const SourceText* where = source.name.empty() ? nullptr : &source;
     std::fprintf(stderr, "%s", painted(render(errors, where), use_color(color())).c_str());
-    if (a_.json) std::fputs(driver::errors_json(errors, where).c_str(), stdout);
+    if (a_.json && !printed) std::fputs(driver::errors_json(errors, where).c_str(), stdout);
     const int code = exit_code(errors);
     if (code == 1) {
       const std::string folder = write_bundle(command_, render(errors, where), {a_.input});
@@ -241,6 +244,9 @@ class Command {
     takes_pipeline(s);
     takes_tolerance(s);
     s->add_option("--inputs", a_.inputs, ".npy files in the order of the inputs (default: seeded random data)")
+        ->expected(1, 4096);
+    s->add_option("--scalar", a_.scalars, "a run-time scalar (default: a seeded random number)")
+        ->type_name("NAME=NUMBER")
         ->expected(1, 4096);
     s->add_option("--outputs", a_.outputs, "a folder for .npy files of the outputs")->check(not_empty());
     s->add_flag("--check", a_.check, "compare with the float64 evaluator");
@@ -383,7 +389,8 @@ class Command {
       print(a_.json ? driver::result_json(c) : driver::result_text(c));
       if (c.outcome->stop == tune::Stop::interrupted) return 130;
       if (a_.require_speedup > 0 && !(c.outcome->speedup >= a_.require_speedup))
-        return fail({diagnose(Code::no_speedup, fmt::format("{:.3f}", c.outcome->speedup), a_.require_speedup)}, {});
+        return fail({diagnose(Code::no_speedup, fmt::format("{:.3f}", c.outcome->speedup), a_.require_speedup)}, {},
+                    true);
       return 0;
     });
   }
@@ -419,7 +426,10 @@ class Command {
     });
   }
   int show() {
-    if (a_.operators) return print(driver::operators_text());
+    if (a_.operators) {
+      const std::string text = driver::operators_text();
+      return print(a_.json ? driver::show_json("operators", text) : text);
+    }
     if (a_.input.empty()) return fail({diagnose(Code::bad_option, "INPUT", "is missing")}, {});
     auto o = options();
     if (!o) return fail(o.errors(), {});
@@ -433,7 +443,8 @@ class Command {
     auto o = options();
     if (!o) return fail(o.errors(), {});
     SourceText source;
-    const auto r = driver::run_program({std::move(*o), a_.input, a_.inputs, a_.outputs, a_.check, a_.unfused}, source);
+    const auto r =
+        driver::run_program({std::move(*o), a_.input, a_.inputs, a_.outputs, a_.scalars, a_.check, a_.unfused}, source);
     if (!r) return fail(r.errors(), source);
     return print(a_.json ? driver::run_json(*r) : driver::run_text(*r));
   }
@@ -446,7 +457,7 @@ class Command {
       return status ? *status : fail(status.errors(), {});
     }
     SourceText source;
-    const auto r = driver::bench_program({std::move(*o), a_.input, a_.inputs, "", false, false}, source);
+    const auto r = driver::bench_program({std::move(*o), a_.input, a_.inputs, "", {}, false, false}, source);
     if (!r) return fail(r.errors(), source);
     return print(a_.json ? driver::bench_json(*r) : driver::bench_text(*r));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "base/codes.hpp"
 #include "base/rng.hpp"
@@ -26,6 +27,7 @@ namespace {
 struct Loaded {
   std::string name, schedule;
   std::vector<tune::Array> inputs, constants, outputs;
+  std::vector<std::string> scalar_names;
   std::vector<double> scalars;
   std::shared_ptr<CompiledProgram> program, unfused;
   std::unique_ptr<tune::Problem> problem;  // when the graph is known; holds inputs and constants then
@@ -65,10 +67,13 @@ Result<std::vector<tune::Array>> arguments_of(const tile::Program& p, tile::Plac
 
 void fill_random(std::vector<tune::Array>& arrays, Rng& rng) {
   for (tune::Array& a : arrays) {
-    if (!is_real(a.dtype)) continue;  // zeros are the only integers that are valid positions everywhere
     auto* at = a.data.bytes();
-    for (int64_t i = 0; i < a.elements(); ++i, at += byte_size(a.dtype))
-      store_real(a.dtype, at, round_to(a.dtype, rng.normal()));
+    for (int64_t i = 0; i < a.elements(); ++i, at += byte_size(a.dtype)) {
+      if (is_real(a.dtype))
+        store_real(a.dtype, at, round_to(a.dtype, rng.normal()));
+      else  // small ones are positions more often than not; whatever they are, programs stay inside their tensors
+        store_integer(a.dtype, at, rng.between(0, a.dtype == DType::boolean ? 1 : 3));
+    }
   }
 }
 
@@ -91,6 +96,43 @@ Diagnostics read_inputs(const std::vector<std::string>& files, std::vector<tune:
     std::copy(array->bytes.begin(), array->bytes.end(), to.data.as<std::byte>());
   }
   return {};
+}
+
+// "NAME=VALUE" for run-time scalars of these names, in the program's order.
+Diagnostics set_scalars(const std::vector<std::string>& given, std::span<const std::string> names,
+                        std::vector<double>& scalars) {
+  for (const std::string& text : given) {
+    const size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    const auto it = std::find(names.begin(), names.end(), name);
+    if (it == names.end())
+      return {diagnose(Code::bad_option, "--scalar " + text,
+                       names.empty() ? std::string("the program has no run-time scalars")
+                                     : fmt::format("the run-time scalars are {}", fmt::join(names, ", ")))};
+    const char* begin = equals == std::string::npos ? "" : text.c_str() + equals + 1;
+    char* end = nullptr;
+    const double value = std::strtod(begin, &end);
+    if (*begin == 0 || *end != 0) return {diagnose(Code::bad_option, "--scalar " + text, "should be NAME=NUMBER")};
+    scalars.at(static_cast<size_t>(it - names.begin())) = value;
+  }
+  return {};
+}
+
+// A file name of its own for each output: letters, digits and `_-.` stay.
+std::vector<std::string> file_names(const std::vector<tune::Array>& outputs) {
+  std::vector<std::string> out;
+  std::set<std::string> taken;
+  for (const tune::Array& a : outputs) {
+    std::string file = a.name;
+    std::replace_if(
+        file.begin(), file.end(),
+        [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-' && c != '.'; }, '_');
+    if (file.find_first_not_of('.') == std::string::npos) file = "output" + file;
+    std::string unique = file;
+    for (int n = 2; !taken.insert(unique).second; ++n) unique = fmt::format("{}-{}", file, n);
+    out.push_back(std::move(unique));
+  }
+  return out;
 }
 
 Diagnostics set_problem(Loaded& out, const graph::Graph& data_graph, const graph::Graph& expanded, uint64_t seed) {
@@ -170,7 +212,10 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
       fill_random(out.inputs, rng);
       fill_random(out.constants, rng);
       TRY_ASSIGN(const std::vector<tune::Array> scalars, arguments_of(*in.tile, tile::Place::scalar));
-      for (size_t i = 0; i < scalars.size(); ++i) out.scalars.push_back(rng.normal());
+      for (const tune::Array& a : scalars) {
+        out.scalar_names.push_back(a.name);
+        out.scalars.push_back(rng.normal());
+      }
       out.random_constants = !out.constants.empty();
       TRY_ASSIGN(out.program, compile(*in.tile, out.constants, machine));
       out.schedule = fmt::format("{} kernels", out.program->kernel_names().size());
@@ -204,7 +249,13 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
     }
   }
   if (request.unfused && out.unfused) out.program = out.unfused;
-  if (out.problem) out.scalars = out.problem->scalars;
+  if (out.problem) {
+    for (graph::ValueId v : out.problem->graph.leaves(graph::Op::scalar))
+      out.scalar_names.push_back(out.problem->graph.value(v).name);
+    out.scalars = out.problem->scalars;
+  }
+  if (Diagnostics bad = set_scalars(request.scalars, out.scalar_names, out.scalars); !bad.empty()) return bad;
+  if (out.problem) out.problem->scalars = out.scalars;
   if (!request.inputs.empty())
     if (Diagnostics bad = read_inputs(request.inputs, out.data_inputs()); !bad.empty()) return bad;
   return out;
@@ -282,12 +333,10 @@ Result<RunReport> run_program(const RunRequest& request, SourceText& source) {
     std::error_code error;
     fs::create_directories(request.outputs, error);
     if (error) return diagnose(Code::file_unwritable, request.outputs, error.message());
-    for (const tune::Array& a : loaded.outputs) {
-      std::string file = a.name;
-      std::replace_if(
-          file.begin(), file.end(),
-          [](char c) { return !std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-' && c != '.'; }, '_');
-      const std::string path = (fs::path(request.outputs) / (file + ".npy")).string();
+    const std::vector<std::string> files = file_names(loaded.outputs);
+    for (size_t i = 0; i < files.size(); ++i) {
+      const tune::Array& a = loaded.outputs[i];
+      const std::string path = (fs::path(request.outputs) / (files[i] + ".npy")).string();
       NpyArray array{a.dtype, a.extents, {}};
       array.bytes.assign(a.data.as<std::byte>(), a.data.as<std::byte>() + a.bytes());
       if (Diagnostics bad = write_npy(path, array); !bad.empty()) return bad;

@@ -12,10 +12,11 @@ namespace cleave::driver {
 struct RunRequest {
   Options options;
   std::string path;
-  std::vector<std::string> inputs;  // .npy files in the order of the inputs; empty: seeded random data
-  std::string outputs;              // folder for .npy files of the outputs; empty: none are written
-  bool check = false;               // also compare with the float64 evaluator
-  bool unfused = false;             // of a graph or an artefact: its unfused schedule
+  std::vector<std::string> inputs;   // .npy files in the order of the inputs; empty: seeded random data
+  std::string outputs;               // folder for .npy files of the outputs; empty: none are written
+  std::vector<std::string> scalars;  // "NAME=VALUE" of run-time scalars; the others are seeded random numbers
+  bool check = false;                // also compare with the float64 evaluator
+  bool unfused = false;              // of a graph or an artefact: its unfused schedule
 };
 
 struct OutputSummary {

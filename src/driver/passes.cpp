@@ -55,6 +55,12 @@ Diagnostics bind_dims(Compilation& c) {
   auto bound = graph::bind(g, values);
   if (!bound) return bound.errors();
   c.bound = std::move(*bound);
+  for (graph::ValueId v : c.bound->leaves())
+    for (sym::Expr e : c.bound->type(v).shape)
+      if (g.syms().bounds(e).lo < 0)
+        return {
+            diagnose(Code::bad_shape, c.bound->value(v).name,
+                     fmt::format("the extent {} may be negative in the ranges of its dimensions", g.syms().print(e)))};
   auto at = graph::bind(*c.bound, c.typical);
   if (!at) return at.errors();
   if (!at->has_constant_shapes())

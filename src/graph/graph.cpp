@@ -102,6 +102,21 @@ size_t Builder::hash(Op op, std::span<const ValueId> operands, const Attributes&
   return h;
 }
 
+namespace {
+// More elements or axes than a value may have.
+Diagnostics too_large(sym::Pool& syms, Op op, std::span<const Type> types) {
+  for (const Type& t : types) {
+    const sym::Expr product = syms.product(t.shape);
+    const int64_t elements = std::max(syms.bounds(product).lo, syms.as_constant(product).value_or(0));
+    if (elements > kMaxElements) return {diagnose(Code::extent_too_large, info(op).name, elements, kMaxElements)};
+    if (t.shape.size() > kMaxRank)
+      return {diagnose(Code::bad_shape, info(op).name,
+                       fmt::format("the result would have {} axes, more than {}", t.shape.size(), kMaxRank))};
+  }
+  return {};
+}
+}  // namespace
+
 Result<std::vector<ValueId>> Builder::insert(Op op, std::vector<ValueId> operands, Attributes attributes) {
   const size_t h = hash(op, operands, attributes);
   for (auto [it, end] = known_.equal_range(h); it != end; ++it) {
@@ -115,15 +130,7 @@ Result<std::vector<ValueId>> Builder::insert(Op op, std::vector<ValueId> operand
   std::vector<Type> types;
   for (ValueId v : operands) types.push_back(graph_.type(v));
   TRY_ASSIGN(std::vector<Type> results, infer(syms(), op, types, attributes));
-  for (const Type& t : results) {
-    const int64_t elements = syms().bounds(syms().product(t.shape)).lo;
-    const auto exact = syms().as_constant(syms().product(t.shape));
-    if (std::max<int64_t>(elements, exact.value_or(0)) > kMaxElements)
-      return diagnose(Code::extent_too_large, info(op).name, elements, kMaxElements);
-    if (t.shape.size() > kMaxRank)
-      return diagnose(Code::bad_shape, info(op).name,
-                      fmt::format("the result would have {} axes, more than {}", t.shape.size(), kMaxRank));
-  }
+  if (Diagnostics bad = too_large(syms(), op, results); !bad.empty()) return bad;
   weight_ += weight;
   const NodeId id = graph_.nodes_.add({op, std::move(operands), std::move(attributes), {}});
   std::vector<ValueId> values;
@@ -350,6 +357,14 @@ Result<Graph> bind(const Graph& graph, const std::map<std::string, int64_t>& dim
       attributes.set(name, std::move(a));
     }
     std::vector<ValueId> results;
+    if (info(n.op).category == Category::leaf) {
+      // What a leaf of the text may not be, it may not become.
+      auto types = infer(b.syms(), n.op, std::span<const Type>{}, attributes);
+      Diagnostics bad = types ? too_large(b.syms(), n.op, *types) : types.errors();
+      for (Diagnostic& d : bad)
+        d.notes.push_back(fmt::format("in `{}`, with the dimensions as they are given", graph.value(n.results[0]).name));
+      if (!bad.empty()) return bad;
+    }
     switch (n.op) {
       case Op::input:
         results = {b.input(attributes.get<std::string>("name"), attributes.get<DType>("dtype"),

@@ -229,7 +229,10 @@ struct Parser {
     const auto checked = infer(builder.syms(), op, none, attributes);
     if (!checked) return fail_at(at, checked.errors());
     const auto elements = builder.syms().bounds(builder.syms().product(t->shape));
-    if (elements.lo > kMaxElements || t->shape.size() > kMaxRank)
+    if (t->shape.size() > kMaxRank)
+      return cursor->fail(diagnose_at(at.range, Code::bad_shape, *name,
+                                      fmt::format("has {} axes, more than {}", t->shape.size(), kMaxRank)));
+    if (elements.lo > kMaxElements)
       return cursor->fail(diagnose_at(at.range, Code::extent_too_large, *name, elements.lo, kMaxElements));
     const ValueId v = op == Op::input ? builder.input(own, t->dtype, t->shape)
                       : op == Op::scalar

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "base/match.hpp"
 
@@ -314,26 +315,28 @@ NodeId ExpressionBuilder::view(const graph::Node& n, int result, const std::vect
     }
     case Op::concat: {
       const size_t a = axis_of(n.attributes.get<int64_t>("axis"));
-      std::vector<Expr> begins;
+      std::vector<std::pair<graph::ValueId, Expr>> parts;  // and where they begin
       Expr at_end = s.constant(0);
       for (graph::ValueId v : n.operands) {
-        begins.push_back(at_end);
-        at_end = s.add(at_end, graph_.type(v).shape[a]);
+        const Expr extent = graph_.type(v).shape[a];
+        if (!s.is(extent, 0)) parts.emplace_back(v, at_end);
+        at_end = s.add(at_end, extent);
       }
-      NodeId out;
-      for (size_t k = n.operands.size(); k-- > 0;) {
-        const Expr extent = graph_.type(n.operands[k]).shape[a];
-        if (s.is(extent, 0)) continue;
-        std::vector<Index> i = index;
-        i[a] = plus(i[a], s.mul(begins[k], -1));
-        const NodeId test = inside(i[a], s.constant(0), extent);
-        const NodeId part = at(n.operands[k], i, both(guard, test));
-        if (!out.valid() || !test.valid())
-          out = part;
-        else
-          out = apply(Fn::where, {test, part, out});
-      }
-      return out.valid() ? out : literal(0, dtype);
+      if (parts.empty()) return literal(0, dtype);
+      // Halves, so that many operands nest no deeper than their logarithm.
+      const std::function<NodeId(size_t, size_t)> among = [&](size_t lo, size_t hi) {
+        if (hi - lo == 1) {
+          const auto& [v, begin] = parts[lo];
+          std::vector<Index> i = index;
+          i[a] = plus(i[a], s.mul(begin, -1));
+          return at(v, i, both(guard, inside(i[a], s.constant(0), graph_.type(v).shape[a])));
+        }
+        const size_t mid = lo + (hi - lo) / 2;
+        const NodeId test = inside(index[a], s.constant(0), parts[mid].second);
+        const NodeId first = among(lo, mid);
+        return test.valid() ? apply(Fn::where, {test, first, among(mid, hi)}) : first;
+      };
+      return among(0, parts.size());
     }
     case Op::split: {
       const size_t a = axis_of(n.attributes.get<int64_t>("axis"));

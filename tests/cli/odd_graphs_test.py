@@ -1,0 +1,84 @@
+"""Odd but legal graphs run and are right; what is not legal is refused at its place; what is written is all there."""
+
+import json
+
+from cleave_cli import CliTest, main
+
+
+def graph(*statements):
+    return "graph g {\n  " + "\n  ".join(statements) + "\n}\n"
+
+
+class OddGraphs(CliTest):
+    def right(self, text, *extra):
+        return self.ok("run", self.file("g.graph", text), "--check", *extra)
+
+    def test_axes_counted_from_the_end(self):
+        head = ("input x: f32[9, 5, 3]", "input i: i64[4, 2]")
+        for line in ("gather(x, i, axis=-1)", "cumsum(x, axis=-2)", "argmax(x, axis=-1)", "concat(x, x, axis=-2)",
+                     "flip(x, axes=[-1])", "softmax(x, axis=-3)", "sum(x, axes=[-1, -3])", "iota(shape=[4, 5], axis=-1, dtype=i64)"):
+            with self.subTest(line):
+                self.right(graph(*head, f"output A = {line}"))
+
+    def test_many_operands(self):
+        names = [f"x{k}" for k in range(300)]
+        self.right(graph(*(f"input {n}: f32[2]" for n in names), f"output Y = concat({', '.join(names)}, axis=0)"))
+        self.right(graph("input x: f32[3, 2]", f"output Y = concat({', '.join(['x'] * 301)}, axis=1)"))
+
+    def test_a_value_that_reads_itself_is_undefined(self):
+        for line in ("w = mul(w, x)", "w, v = topk(w, k=1, axis=0)", "w = exp(add(x, w))"):
+            done = self.fails(3, "`w` is not defined here", "show",
+                              self.file("g.graph", graph("input x: f32[4]", line, "output A = exp(x)", "output B = w")))
+            self.assertEqual(done.stderr.count("error["), 1)
+
+    def test_whole_numbers_are_exact_or_refused(self):
+        for line in ("add(i, 9007199254740993)", "gt(i, 9223372036854775807)",
+                     "literal(dtype=i64, value=9007199254740993)"):
+            self.fails(3, "error[CLV1004]", "show", self.file("g.graph", graph("input i: i64[4]", f"output A = {line}")))
+        self.right(graph("input i: i64[4]", "output A = add(i, 9007199254740992)", "output B = add(i, -9223372036854775808)"))
+
+    def test_dimensions_that_do_not_work_out(self):
+        path = self.file("g.graph", graph("dim N in 0..2147483648", "input x: f32[N - 5, N]", "output Y = exp(x)"))
+        self.fails(3, "the extent -1 is negative", "run", path, "--dim", "N=4")
+        self.fails(3, "more than the limit", "run", path, "--dim", "N=2000000000")
+        self.fails(3, "may be negative", "optimize", path, "--dim", "N=0..10@8")
+        self.ok("run", path, "--dim", "N=7")
+
+    def test_too_many_axes(self):
+        ones = ", ".join(["1"] * 40)
+        self.fails(3, "has 40 axes, more than", "show", self.file("g.graph", graph(f"input x: f32[{ones}]", "output Y = x")))
+
+    def test_every_output_gets_a_file_of_its_own(self):
+        text = graph("input x: f32[2]", 'output "ü/b" = exp(x)', 'output "ü b" = log(x)', 'output "" = sqrt(x)',
+                     'output ".." = neg(x)')
+        report = json.loads(self.ok("run", self.file("g.graph", text), "--outputs", "out", "--json"))
+        files = {p.name for p in (self.folder / "out").iterdir()}
+        self.assertEqual(len(files), 4)
+        self.assertEqual(len(set(report["files"])), 4)
+        self.assertFalse({".npy", "...npy"} & files)
+
+    def test_scalars_are_given_by_name(self):
+        path = self.file("g.graph", graph("input x: f32[4]", "scalar t: f32", "output Y = mul(sub(x, x), t)",
+                                          "output Z = add(sub(x, x), t)"))
+        report = json.loads(self.ok("run", path, "--scalar", "t=2.5", "--check", "--json"))
+        self.assertEqual(report["outputs"][1]["mean"], 2.5)
+        self.fails(2, "the run-time scalars are t", "run", path, "--scalar", "u=1")
+        self.fails(2, "NAME=NUMBER", "run", path, "--scalar", "t=x")
+
+    def test_integers_of_tile_programs_are_not_all_zero(self):
+        path = self.file("g.graph", graph("input b: bool[1000]", "output S = sum(cast(b, dtype=i32))"))
+        self.file("g.tile", self.ok("show", path, "--stage", "tile"))
+        self.assertGreater(json.loads(self.ok("run", "g.tile", "--json"))["outputs"][0]["mean"], 100)
+
+    def test_one_json_object_whatever_happens(self):
+        path = self.file("g.graph", graph("input x: f32[4]", "output Y = exp(x)"))
+        done = self.fails(5, "error[CLV7008]", "optimize", path, "--require-speedup", "100", "--budget", "1c", "--json")
+        self.assertEqual(json.loads(done.stdout)["schema"], "cleave.result/1")
+        for arguments in (("optimize", "--json"), ("frob", "--json"), ("optimize", path, "--threads", "0", "--json")):
+            done = self.fails(2, "error[CLV7002]", *arguments)
+            self.assertEqual(json.loads(done.stdout)["errors"][0]["code"], "CLV7002")
+        self.assertEqual(json.loads(self.ok("show", "--operators", "--json"))["schema"], "cleave.show/1")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+// Graphs that are equal in exact arithmetic, but not on data in which something large cancels: none that loses its
+// digits there is offered.
+#include <functional>
+
+#include "algebra/search.hpp"
+#include "unit/algebra/support.hpp"
+
+namespace cleave::algebra {
+namespace {
+
+using graph::Graph;
+using namespace test;
+
+struct Hard {
+  const char* name;
+  const char* text;
+  std::function<double(const std::string& input, Rng& rng)> data;
+};
+
+double around(double mean, double unit, Rng& rng) { return mean + unit * static_cast<double>(rng.between(-3, 3)); }
+
+const Hard kHard[] = {
+    {"a mask that large numbers are multiplied by", R"(graph g {
+  input q: f32[2, 9, 8]
+  input k: f32[2, 11, 8]
+  input v: f32[2, 11, 5]
+  input m: f32[1, 9, 11]
+  s = add(mul(contract("b s d, b l d -> b s l", q, k), 0.25), mul(sub(1.0, m), -1e9))
+  output O = contract("b s l, b l d -> b s d", softmax(s, axis=-1), v)
+})",
+     [](const std::string& input, Rng& rng) {
+       return input == "m" ? static_cast<double>(rng.between(0, 3) > 0) : rng.normal();
+     }},
+    {"the same subtracted, with the lowest number", R"(graph g {
+  input q: f32[2, 9, 8]
+  input k: f32[2, 11, 8]
+  input m: f32[1, 9, 11]
+  s = sub(contract("b s d, b l d -> b s l", q, k), mul(sub(1.0, m), 3.4028234663852886e38))
+  output P = softmax(s, axis=-1)
+})",
+     [](const std::string& input, Rng& rng) {
+       return input == "m" ? static_cast<double>(rng.between(0, 3) > 0) : rng.normal();
+     }},
+    {"squared distances of points far out", R"(graph g {
+  input x: f32[20, 3]
+  input y: f32[30, 3]
+  d = sub(unsqueeze(x, axes=[1]), unsqueeze(y, axes=[0]))
+  output D = sum(square(d), axes=[2])
+})",
+     [](const std::string&, Rng& rng) { return 1000 + rng.normal(); }},
+    {"scores less a large number", R"(graph g {
+  input x: f32[24, 40]
+  input y: f32[40, 16]
+  output D = contract("m k, k n -> m n", softmax(mul(sub(x, 1700000000.0), 0.01), axis=1), y)
+})",
+     [](const std::string& input, Rng& rng) { return input == "x" ? around(1.7e9, 128, rng) : rng.normal(); }},
+    {"products of what is left of large numbers", R"(graph g {
+  input x: f32[24, 40]
+  input y: f32[24, 40]
+  input c: f32[24, 1]
+  t = sub(x, c)
+  output A = sum(mul(t, y), axes=[1])
+  output B = contract("m k, n k -> m n", t, y)
+})",
+     [](const std::string& input, Rng& rng) { return input == "y" ? rng.normal() : around(65536, 0.125, rng); }},
+};
+
+TEST(Screen, NothingLosesTheDigitsThatCancellationLeaves) {
+  for (const Hard& hard : kHard) {
+    SCOPED_TRACE(hard.name);
+    const Graph g = parsed(hard.text);
+    const auto found = search(g);
+    ASSERT_TRUE(found.ok()) << render(found.errors(), nullptr);
+    std::map<std::string, oracle::Tensor> inputs = draw(g, 1);
+    Rng rng(5);
+    for (auto& [name, t] : inputs)
+      for (int64_t i = 0; i < t.elements(); ++i) t.set(i, hard.data(name, rng));
+    const auto want = run(g, inputs);
+    const auto stored = oracle::evaluate(g, inputs, {.round_to_storage = true});
+    ASSERT_TRUE(stored.ok());
+    for (const Found& f : found->graphs) {
+      const auto got = oracle::evaluate(f.graph, inputs, {.round_to_storage = true});
+      ASSERT_TRUE(got.ok()) << render(got.errors(), nullptr);
+      for (size_t o = 0; o < want.size(); ++o) {
+        double largest = 0, off = 0, own = 0;
+        for (int64_t i = 0; i < want[o].elements(); ++i) {
+          largest = std::max(largest, std::abs(want[o].at(i)));
+          off = std::max(off, std::abs(got.value()[o].at(i) - want[o].at(i)));
+          own = std::max(own, std::abs(stored.value()[o].at(i) - want[o].at(i)));
+        }
+        EXPECT_LE(off, 4 * own + 1e-5 * largest) << print(f.graph);
+      }
+    }
+  }
+}
+
+TEST(Screen, AttentionWithAnAdditiveMaskStillDividesLast) {
+  const auto found = search(parsed(kHard[0].text));
+  ASSERT_TRUE(found.ok());
+  EXPECT_THAT(print(found->graphs.at(0).graph), ::testing::HasSubstr("scaled_reduce"));
+}
+
+}  // namespace
+}  // namespace cleave::algebra
