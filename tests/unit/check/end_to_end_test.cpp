@@ -87,6 +87,38 @@ TEST(Check, CertificatesOfSplitGraphsAreAcceptedAndTheirChangesRefused) {
   EXPECT_GT(tried, 20u);
 }
 
+// Two pairs of contractions become one each, in one graph: each is a step with a graph of its own.
+TEST(Check, ACertificateOfSeveralMergesHasAGraphForEach) {
+  const graph::Graph g = algebra::test::parsed(R"(graph g {
+  dim S in 1..64
+  input X: f32[S, 6]
+  input A: f32[6, 4]
+  input B: f32[6, 4]
+  input C: f32[4, 5]
+  input D: f32[4, 5]
+  H = mul(silu(contract("s k, k n -> s n", X, A)), contract("s k, k n -> s n", X, B))
+  output Y = mul(silu(contract("s k, k n -> s n", H, C)), contract("s k, k n -> s n", H, D))
+})");
+  const auto r = algebra::search(g);
+  ASSERT_TRUE(r.ok());
+  size_t both = 0;
+  for (size_t k = 0; k < r->graphs.size(); ++k) {
+    const auto& steps = r->graphs[k].derivation;
+    if (std::count_if(steps.begin(), steps.end(), [](const auto& d) { return d.rule == "contractions side by side"; }) <
+        2)
+      continue;
+    ++both;
+    const std::string text = *algebra::certificate(g, k);
+    const auto report = check_certificate(text, {.draws = 1});
+    EXPECT_TRUE(report.ok()) << (report.ok() ? "" : render(report.errors(), nullptr));
+    auto j = nlohmann::ordered_json::parse(text);
+    ASSERT_TRUE(j["steps"].back().contains("graph"));
+    ASSERT_TRUE(change(j["steps"].back()["graph"], "silu", "sigmoid"));
+    EXPECT_FALSE(check_certificate(j.dump(), {.draws = 1}).ok());
+  }
+  EXPECT_GE(both, 1u);
+}
+
 TEST(Check, MutationsOfRealCertificatesAreRefusedByStep) {
   size_t tried = 0;
   for (const auto& s : subgraphs()) {
