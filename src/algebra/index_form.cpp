@@ -551,7 +551,11 @@ class Reader {
     const DType dtype = compute(v);
     switch (info(n.op).category) {
       case Category::leaf:
-        if (n.op == Op::literal) return form.literal(n.attributes.get<double>("value"), dtype);
+        if (n.op == Op::literal) {
+          const double value = n.attributes.get<double>("value");
+          if (dtype == DType::boolean) return form.literal(value != 0, dtype);
+          return form.literal(is_real(dtype) ? value : static_cast<double>(real_to_integer(dtype, value)), dtype);
+        }
         if (n.op == Op::extent) {
           const sym::Expr of = n.attributes.get<std::vector<sym::Expr>>("of")[0];
           if (auto c = syms_.as_constant(of)) return form.literal(static_cast<double>(*c), dtype);

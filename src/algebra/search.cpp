@@ -248,8 +248,11 @@ std::string summarise(const Graph& graph) {
   return out.empty() ? "nothing to compute" : out;
 }
 
-Result<SearchResult> search(const Graph& graph, const SearchOptions& options) {
+Result<SearchResult> search(const Graph& given, const SearchOptions& options) {
   const auto start = std::chrono::steady_clock::now();
+  // The dimensions that a split index becomes are this search's own.
+  const Graph own = options.split.empty() ? Graph() : given.detached();
+  const Graph& graph = options.split.empty() ? given : own;
   if (Diagnostics bad = verify(graph); !bad.empty()) return bad;
   SearchResult result;
   Program program = read(graph, {48, options.rounding_free, -1});

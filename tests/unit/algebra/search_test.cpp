@@ -83,6 +83,16 @@ TEST(Search, AModelIsSearchedLayerByLayer) {
   for (size_t k = 0; k < two->graphs.size(); k += 7) expect_same(model(2), two->graphs[k].graph, {{"S", 5}}, 1, 1e-7);
 }
 
+TEST(Search, ANumberOfAnIntegerTypeIsAnInteger) {
+  for (const char* dtype : {"bool", "i32", "u8"}) {
+    const Graph g = parsed(std::string("graph g {\n  input X: f32[5]\n  output Y = mul(X, cast(literal(dtype=") +
+                           dtype + ", value=1.75), dtype=f32))\n}");
+    const auto r = search(g);
+    ASSERT_TRUE(r.ok());
+    for (const Found& f : r->graphs) expect_same(g, f.graph, {});
+  }
+}
+
 TEST(Search, WhatAMaskLeavesOutNeverComesBack) {
   const auto g = parsed(R"(graph g {
   input X: f32[6, 9]

@@ -98,6 +98,26 @@ TEST(Split, AnExtentThatIsANumberIsAProductToo) {
   expect_split_same(g, r->graphs[1].graph, 4, 3);
 }
 
+// Both axes are called x: what one split is called and ranges over does not stay for the next.
+TEST(Split, SplitsOfOneGraphKnowNothingOfEachOther) {
+  const Graph g = parsed(
+      "graph g {\n  input A: f32[2]\n  input B: f32[6]\n  output X = sum(exp(A), axes=[0])\n"
+      "  output Y = sum(exp(B), axes=[0])\n}");
+  auto texts = [](const SearchResult& r) {
+    std::string out;
+    for (const Found& f : r.graphs) out += print(f.graph);
+    return out;
+  };
+  const auto names = splittable_indices(g);
+  ASSERT_EQ(names.size(), 2u);
+  const auto first = search(g, {.split = names[0]}), second = search(g, {.split = names[1]}),
+             again = search(g, {.split = names[0]});
+  ASSERT_TRUE(first.ok() && second.ok() && again.ok());
+  EXPECT_EQ(texts(*first), texts(*again));
+  EXPECT_THAT(texts(*first), ::testing::HasSubstr("_part in 1..2\n"));
+  EXPECT_THAT(texts(*second), ::testing::HasSubstr("_part in 1..6\n"));
+}
+
 TEST(Split, AnIndexThatNothingReducesOrABarrierSeesIsRefusedWithTheReason) {
   const Graph g = parsed(
       "graph g {\n  dim S in 1..64\n  dim K in 1..64\n  input X: f32[S, K]\n  C = cumsum(X, axis=1)\n  output Y = "
