@@ -468,10 +468,13 @@ def _slice(e, x, axis=0, start=None, stop=None, step=1):
             return f"min({at}, {size})"
         return min(max(at + size if at < 0 else at, 0), size)
 
-    start, stop = clipped(start, 0), clipped(stop, size)
-    if isinstance(start, int) and isinstance(stop, int):
+    start, stop, step = clipped(start, 0), clipped(stop, size), e.number(step)
+    if step == 1:  # what tracing knows of the result: that a length is below a bound, for one
+        length = e.shape()[axis]
+        stop = start + length if isinstance(start, int) and isinstance(length, int) else f"{start} + {length}"
+    elif isinstance(start, int) and isinstance(stop, int):
         stop = max(start, stop)
-    return e.add("slice", e.value(x), axes=[axis], starts=[start], stops=[stop], steps=[e.number(step)])
+    return e.add("slice", e.value(x), axes=[axis], starts=[start], stops=[stop], steps=[step])
 
 
 @row("aten.narrow")

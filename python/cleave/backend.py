@@ -48,15 +48,22 @@ def _storage_order(val) -> list | None:
     return None if order == sorted(order) or 0 in strides else order
 
 
+_BYTE = torch.zeros(1, dtype=torch.uint8)
+
+
 class Island(torch.nn.Module):
-    """A part of a graph as a compiled program. Its results have the order of axes in memory that eager's have."""
+    """A part of a graph as a compiled program. Its results have the order of axes in memory that eager's have. `extents` are
+    dimensions that no tensor says: their values come behind the other arguments."""
 
     def __init__(self, module: torch.fx.GraphModule, name: str, constants: dict, budget):
         super().__init__()
         builder = _native.GraphBuilder(name)
         emitter = aten.Emitter(builder)
         places = [n for n in module.graph.nodes if n.op == "placeholder"]
-        typical = fx.declare_dims(builder, [n.meta["val"].shape for n in places if isinstance(n.meta["val"], torch.Tensor)])
+        shapes = [n.meta["val"].shape for n in places if isinstance(n.meta["val"], torch.Tensor)]
+        typical = fx.declare_dims(builder, shapes + [[n.meta["val"] for n in places]])
+        said = {str(n) for shape in shapes for n in shape}
+        self.extents = [dim for dim in typical if dim not in said]
         self.takes = []
         for i, node in enumerate(places):
             if not isinstance(node.meta["val"], torch.Tensor):
@@ -66,6 +73,8 @@ class Island(torch.nn.Module):
                 continue
             self.takes.append(i)
             emitter.values[node] = builder.input(node.name, emitter.dtype(node), emitter.shape(node))
+        for dim in self.extents:  # as the shape of a tensor that is not read
+            builder.input(f"extent_{dim}", "u8", [dim])
         results = fx.emit_nodes(emitter, module.graph, module)
         self.single = isinstance(results, torch.fx.Node)
         self.turns = []  # for each result: how to permute what is computed
@@ -86,6 +95,8 @@ class Island(torch.nn.Module):
 
     def forward(self, *args):
         inputs = [_arrays.given(args[i]) for i in self.takes]
+        if self.extents:
+            inputs += [_BYTE.expand(n) for n in args[-len(self.extents):]]
         shapes = self.program.output_shapes([_arrays.shape(x) for x in inputs])
         outputs = [_arrays.empty(True, dtype, shape) for dtype, shape in zip(self.types, shapes)]
         self.program.run(inputs, outputs, [], _arrays.pool(torch.get_num_threads()))
@@ -120,6 +131,8 @@ def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: 
     left = {n.name: (fx.unsupported(n) or aten.name_of(n.target)) for n in nodes}
     partitioner = CapabilityBasedPartitioner(module, _Supported(), allows_single_node_partition=True)
     fused = partitioner.fuse_partitions(partitioner.propose_partitions())
+    # The dimensions that come in as numbers.
+    dims = {str(n.meta["val"]): n for n in fused.graph.nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.SymInt)}
     islands = 0
     for node in list(fused.graph.nodes):
         if node.op != "call_module":
@@ -134,7 +147,8 @@ def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: 
         try:
             with unset_fake_temporarily():  # constants are real tensors
                 island = Island(part, f"island{islands}", constants, budget)
-        except (Error, TypeError) as error:
+            node.args += tuple(dims[dim] for dim in island.extents)
+        except (Error, TypeError, KeyError) as error:
             reason = getattr(error, "node", "") or str(error).splitlines()[0]
             for n in inner:
                 left[n.name] = f"{aten.name_of(n.target)} (with `{reason}`)"

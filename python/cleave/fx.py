@@ -96,7 +96,7 @@ def declare_dims(builder, shapes, ranges=None) -> dict:
                 for symbol in n.node.expr.free_symbols:
                     if str(symbol) not in seen:
                         seen[str(symbol)] = _example(n.node.shape_env, symbol)
-                        bounds = (ranges or {}).get(symbol)
+                        bounds = (n.node.shape_env.var_to_range if ranges is None else ranges).get(symbol)
                         low = max(0, int(bounds.lower)) if bounds is not None else 0
                         high = int(bounds.upper) if bounds is not None and bounds.upper < 2**31 else 2**31
                         builder.dim(str(symbol), low, high)
