@@ -55,7 +55,7 @@ class Island(torch.nn.Module):
     """A part of a graph as a compiled program. Its results have the order of axes in memory that eager's have. `extents` are
     dimensions that no tensor says: their values come behind the other arguments."""
 
-    def __init__(self, module: torch.fx.GraphModule, name: str, constants: dict, budget):
+    def __init__(self, module: torch.fx.GraphModule, name: str, constants: dict, budget, search: bool = True):
         super().__init__()
         builder = _native.GraphBuilder(name)
         emitter = aten.Emitter(builder)
@@ -90,7 +90,7 @@ class Island(torch.nn.Module):
             dims = {name: f"{low}..{high}@{typical[name]}" for name, low, high in graph.dims()}
             self.program = _native.optimize(graph, dims, "cpu", budget, threads, 1, False, 0.0, 0.0, None, None).program()
         else:
-            self.program = _native.Program.compile(graph, {}, typical, threads)
+            self.program = _native.Program.compile(graph, {}, typical, threads, search)
         self.types = [dtype for _, dtype, _ in self.program.outputs()]
 
     def forward(self, *args):
@@ -177,6 +177,12 @@ def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: 
     return fused
 
 
+def decompositions() -> dict:
+    """What is taken apart before it is looked at: everything that has no row of its own."""
+    table = torch._decomp.core_aten_decompositions()
+    return {op: how for op, how in table.items() if aten.name_of(op) not in aten.TABLE}
+
+
 def backend(module: torch.fx.GraphModule, inputs, *, mode=None, options=None):
     options = dict(options or {})
     for name in options:
@@ -205,9 +211,5 @@ def backend(module: torch.fx.GraphModule, inputs, *, mode=None, options=None):
             print("cleave: a graph for training is left to eager (use torch.no_grad() or inference_mode())", file=sys.stderr)
         return make_boxed_func(graph.forward)
 
-    table = torch._decomp.core_aten_decompositions()
-    for op in list(table):
-        if aten.name_of(op) in aten.TABLE:
-            table.pop(op)
-    return aot_autograd(fw_compiler=training, bw_compiler=training, inference_compiler=inference, decompositions=dict(table))(
+    return aot_autograd(fw_compiler=training, bw_compiler=training, inference_compiler=inference, decompositions=decompositions())(
         module, inputs)

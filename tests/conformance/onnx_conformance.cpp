@@ -94,10 +94,21 @@ graph::Graph narrowed(const graph::Graph& g, DType dtype) {
       });
 }
 
+// A linear map by a constant may be a product of sparse ones (a fast Fourier transform): its error is one of the whole
+// result, and grows with the number of factors.
+double of_the_whole(const graph::Graph& g, graph::ValueId output, const oracle::Tensor& value) {
+  const graph::Node& n = g.producer(output);
+  if (n.op != graph::Op::contract || g.producer(n.operands[1]).op != graph::Op::constant) return 0;
+  double largest = 0;
+  for (int64_t i = 0; i < value.elements(); ++i) largest = std::max(largest, std::abs(value.at(i)));
+  const auto factors = std::log2(static_cast<double>(oracle::product(g.extents(n.operands[1]))));
+  return largest * unit_roundoff(value.dtype) * factors;
+}
+
 // How far two ways to compute the same may be apart, for each element of each output: each may be as far from the exact
 // value as rounding analysis allows. Empty where that is not known.
 std::vector<std::vector<double>> derived(const Graph& given, const std::vector<OnnxKnown>& inputs) {
-  graph::Graph g = graph::expand(given.shared()->graph);
+  const graph::Graph g = graph::expand(given.shared()->graph);
   if (!g.dims().empty()) return {};
   std::vector<oracle::Tensor> tensors;
   std::set<DType> types;
@@ -107,22 +118,19 @@ std::vector<std::vector<double>> derived(const Graph& given, const std::vector<O
     tensors.push_back(tune::tensor_of(array));
     if (is_real(i.dtype)) types.insert(i.dtype);
   }
-  if (types.size() == 1 && byte_size(*types.begin()) == 2) g = narrowed(g, *types.begin());
-  const auto bounded = oracle::evaluate_with_bounds(g, tensors);
-  if (!bounded) return {};
-  std::vector<std::vector<double>> out;
-  for (size_t o = 0; o < bounded->size(); ++o) {
-    const oracle::Bounded& b = (*bounded)[o];
-    // A linear map by a constant may be a product of sparse ones (a fast Fourier transform): its error is one of the
-    // whole result, and grows with the number of factors.
-    double whole = 0;
-    const graph::Node& n = g.producer(g.outputs()[o].value);
-    if (n.op == graph::Op::contract && g.producer(n.operands[1]).op == graph::Op::constant) {
-      for (int64_t i = 0; i < b.value.elements(); ++i) whole = std::max(whole, std::abs(b.value.at(i)));
-      whole *= unit_roundoff(b.value.dtype) * std::log2(oracle::product(g.extents(n.operands[1])));
+  std::vector<graph::Graph> ways = {g};
+  if (types.size() == 1 && byte_size(*types.begin()) == 2) ways.push_back(narrowed(g, *types.begin()));
+  std::vector<std::vector<double>> out(g.outputs().size());
+  for (const graph::Graph& way : ways) {
+    const auto bounded = oracle::evaluate_with_bounds(way, tensors);
+    if (!bounded) continue;
+    for (size_t o = 0; o < bounded->size(); ++o) {
+      const oracle::Bounded& b = (*bounded)[o];
+      const double whole = of_the_whole(way, way.outputs()[o].value, b.value);
+      out[o].resize(b.bound.size());
+      for (size_t i = 0; i < b.bound.size(); ++i)
+        if (std::isfinite(b.bound[i])) out[o][i] = std::max(out[o][i], 2 * (b.bound[i] + whole));
     }
-    out.push_back(b.bound);
-    for (double& e : out.back()) e = std::isfinite(e) ? 2 * (e + whole) : 0;
   }
   return out;
 }

@@ -1,6 +1,7 @@
 """Installs the build into a fresh prefix, builds the C++ and the C example from it alone, and runs both."""
 
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -8,6 +9,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ["CLEAVE_BUILD"])
+
+
+def snippet(file, language):
+    """The one block of this language in a document."""
+    (block,) = re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / "docs" / file).read_text(), re.M | re.S)
+    return block
 
 
 def run(command, **options):
@@ -45,11 +52,35 @@ class InstalledPackage(unittest.TestCase):
         run(["make", "-C", ROOT / "examples/c", f"BUILD={self.at}"], env=self.environment)
         out = run([self.at / "run_artefact", artefact], env=self.environment)
         self.assertEqual(out.strip(), "O[0] = 1")
+        # The C of docs/standalone.md, on the artefact's own library.
+        include, body = snippet("standalone.md", "c").split("\n\n", 1)
+        (self.at / "main.c").write_text(f"""#include <stdio.h>
+{include}
+static float Q[2 * 32 * 16], K[2 * 32 * 16], V[2 * 32 * 16], O[2 * 32 * 16];
+int main(void) {{
+  for (int i = 0; i < 2 * 32 * 16; ++i) V[i] = 3;
+  {body}
+  printf("%g\\n", O[0]);
+  return status;
+}}
+""")
+        run(["cc", "-I", artefact, self.at / "main.c", "-o", self.at / "main", "-L", artefact, "-lattention", f"-Wl,-rpath,{artefact}"])
+        self.assertEqual(run([self.at / "main"]).strip(), "3")
         # An artefact that is not there: a status and a text, no crash.
         done = subprocess.run([self.at / "run_artefact", self.at / "nothing"], env=self.environment,
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, 1)
         self.assertIn("error[CLV3001]", done.stderr)
+
+    def test_the_program_of_the_documents(self):
+        (self.at / "rows.cpp").write_text(snippet("library.md", "cpp"))
+        flags = run(["pkg-config", "--cflags", "--libs", "cleave"], env=self.environment).split()
+        run(["clang++-19", "-std=c++20", self.at / "rows.cpp", "-o", self.at / "rows", *flags])
+        out = run([self.at / "rows"], env=self.environment)
+        self.assertEqual(out, "5 rows of 0.0625\n700 rows of 0.0625\n1 compilation\n")
+        lines = [line.strip() for line in (ROOT / "examples/cpp/CMakeLists.txt").read_text().splitlines()]
+        for line in snippet("library.md", "cmake").splitlines():
+            self.assertIn(line.replace("program", "attention"), lines)
 
     def test_the_command_is_there_and_only_our_names_are_exported(self):
         self.assertTrue((self.prefix / "bin/cleave").exists())

@@ -3,6 +3,7 @@
 import copy
 import io
 import contextlib
+import threading
 import unittest
 
 try:
@@ -12,6 +13,7 @@ except ImportError:
     raise unittest.SkipTest("torch is not installed")
 
 import cleave
+import cleave.backend
 
 torch.manual_seed(0)
 
@@ -59,10 +61,13 @@ class Modules(unittest.TestCase):
         module = Attention().eval()
         b, s = torch.export.Dim("b", max=8), torch.export.Dim("s", max=64)
         result = self.check(module, torch.randn(2, 9, 32), dynamic_shapes=({0: b, 1: s},))
+        compiled = cleave.compile(module, (torch.randn(2, 9, 32),), dynamic_shapes=({0: b, 1: s},), threads=1)
         for shape in ((2, 9), (3, 17), (5, 2)):
             x = torch.randn(*shape, 32)
             with torch.no_grad():
                 torch.testing.assert_close(result(x), module(x), rtol=2e-5, atol=2e-5)
+                torch.testing.assert_close(compiled(x), module(x), rtol=2e-5, atol=2e-5)
+        self.assertEqual((result.compilations, compiled.compilations), (1, 1))
 
     def test_a_convolutional_network(self):
         self.check(Conv(), torch.randn(2, 3, 21, 17))
@@ -241,10 +246,89 @@ class Backend(unittest.TestCase):
             return y * 2
 
         compiled = self.compiled(f, dynamic=True)
+        before = dict(cleave.backend.stats)
         for n in (3, 5, 8):
             x = torch.randn(n, 7)
             got, _ = self.run_quietly(compiled, x)
             torch.testing.assert_close(got, f(x))
+        now = cleave.backend.stats
+        self.assertEqual((now["graphs"] - before["graphs"], now["recompiles"] - before["recompiles"]), (2, 0))
+
+    def test_recompilations_are_counted(self):
+        compiled = self.compiled(lambda x: x.softmax(-1) * 2, dynamic=False)
+        before = cleave.backend.stats["recompiles"]
+        for n in (3, 5, 3, 8):
+            self.run_quietly(compiled, torch.randn(n, 7))
+        self.assertEqual(cleave.backend.stats["recompiles"] - before, 2)
+
+    def test_dimensions_that_only_numbers_say(self):
+        # The second island gets a flattened tensor and two sizes; only the sizes say what to split it into.
+        def f(x):
+            b, s, d = x.shape
+            flat = torch.fft.rfft(x.reshape(b * s, d)).real
+            return flat.reshape(b, s, -1).softmax(1) * torch.arange(s)[None, :, None]
+
+        compiled = self.compiled(f, dynamic=True)
+        for b, s in ((2, 3), (4, 5), (3, 4)):
+            x = torch.randn(b, s, 6)
+            got, _ = self.run_quietly(compiled, x)
+            torch.testing.assert_close(got, f(x), rtol=1e-5, atol=1e-5)
+
+    def test_results_lie_in_memory_as_those_of_eager(self):
+        # Eager reads the result of an island by its strides.
+        def f(x, y):
+            z = (x + 1).transpose(0, 1) * y
+            return torch.as_strided(torch.fft.fft(z).real + z, (4, 2), (1, 4)), z.cumsum(0).t()
+
+        x, y = torch.randn(5, 4), torch.randn(4, 5).t().contiguous().t()
+        (got, turned), _ = self.run_quietly(self.compiled(f), x, y)
+        want, other = f(x, y)
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(turned, other, rtol=1e-5, atol=1e-5)
+
+    def test_types_that_there_are_not_stay_with_eager(self):
+        def f(x, w):
+            return torch.relu(x.to(torch.float32) @ w)
+
+        for dtype in (torch.int8, torch.int16, torch.uint16, torch.uint32, torch.uint64):
+            x, w = (torch.arange(12).reshape(3, 4) % 5).to(dtype), torch.ones(4, 4)
+            got, said = self.run_quietly(self.compiled(f), x, w)
+            torch.testing.assert_close(got, f(x, w))
+            self.assertIn(str(dtype), said)
+            self.assertIn("1 island", said)
+            with self.assertRaisesRegex(cleave.UnsupportedError, str(dtype)):
+                cleave.optimize(f, (x, w), **fast())
+
+    def test_several_threads_compile_and_run_at_once(self):
+        torch._dynamo.reset()
+        modules = [torch.nn.Sequential(torch.nn.Linear(8, 8 + i), torch.nn.ReLU(), torch.nn.Linear(8 + i, 3)).eval() for i in range(4)]
+        compiled = [torch.compile(m, backend="cleave", options={"quiet": True}) for m in modules]
+        wrong = []
+
+        def work(i):
+            try:
+                with torch.no_grad():
+                    for turn in range(20):
+                        which = (i + turn) % len(modules)
+                        x = torch.full((4, 8), float(i + 1))
+                        if not torch.allclose(compiled[which](x), modules[which](x), atol=1e-5):
+                            wrong.append((i, which))
+            except Exception as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+
+    def test_modes_and_budgets(self):
+        x = torch.randn(64, 64)
+        f = lambda x: (x @ x).softmax(-1)
+        for options in ({"mode": "reduce-overhead"}, {"options": {"budget": "3c"}}):
+            got, _ = self.run_quietly(self.compiled(f, **options), x)
+            torch.testing.assert_close(got, f(x), rtol=1e-4, atol=1e-5)
 
     def test_changed_parameters_are_seen_unless_frozen(self):
         module = torch.nn.Linear(4, 4).eval()

@@ -1,0 +1,205 @@
+"""PyTorch's own operator samples (OpInfo) against eager, for every operator that can be translated.
+
+Each sample is traced to ATen operators, compiled and run. A sample with an operator, a type or an argument that is not
+supported is refused, by name. Another result than eager's, a crash or a time-out is a failure. Exit code 0 when none failed.
+
+Runs under a Python that has PyTorch, `expecttest` and the package (PYTHONPATH=python build/venv/bin/python).
+"""
+
+import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+# Results are other numbers each time, or are defined up to a choice.
+RANDOM = {"bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal", "rand_like", "randint", "randint_like",
+          "randn", "randn_like", "uniform", "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",
+          "new_empty_strided", "nn.functional.dropout", "nn.functional.dropout2d", "nn.functional.dropout3d",
+          "nn.functional.alpha_dropout", "nn.functional.feature_alpha_dropout", "nn.functional.rrelu",
+          "nn.functional.fractional_max_pool2d", "nn.functional.fractional_max_pool3d", "pca_lowrank", "svd_lowrank"}
+DTYPES = ["float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool"]
+
+
+def declare(parser):
+    parser.add_argument("--only", metavar="TEXT", help="only operators whose name contains this")
+    parser.add_argument("--dtype", action="append", choices=DTYPES, help="default: float32")
+    parser.add_argument("--samples", type=int, default=10**9, metavar="N", help="the first N samples of each operator")
+    parser.add_argument("--search", action="store_true", help="compile what the search finds; default: the graph as given")
+    parser.add_argument("--seconds", type=int, default=60, help="for one sample (default: 60)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--worker", action="store_true", help="used by the suite itself: operators from standard input, a line for "
+                        "each sample to standard output")  # fmt: skip
+
+
+def operators():
+    """(name, OpInfo) of each, those with variants apart."""
+    from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415
+
+    for op in op_db:
+        name = op.name + (f".{op.variant_test_name}" if op.variant_test_name else "")
+        if op.name not in RANDOM:
+            yield name, op
+
+
+def program_of(function, sample, search=True):
+    """The sample's program, compiled, and the places of its tensors; raises UnsupportedError by name."""
+    import torch  # noqa: PLC0415
+    from torch.fx.experimental.proxy_tensor import make_fx  # noqa: PLC0415
+    from torch.utils import _pytree as pytree  # noqa: PLC0415
+
+    from cleave import UnsupportedError, aten, backend, fx  # noqa: PLC0415
+
+    leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def flat(*tensors):
+        filled = list(leaves)
+        for place, tensor in zip(places, tensors):
+            filled[place] = tensor
+        given, args, kwargs = pytree.tree_unflatten(filled, spec)
+        return tuple(r for r in pytree.tree_leaves(function(given, *args, **kwargs)) if isinstance(r, torch.Tensor))
+
+    tensors = [leaves[p] for p in places]
+    try:
+        graph = make_fx(torch.func.functionalize(flat), decomposition_table=backend.decompositions(), tracing_mode="fake",
+                        _allow_non_fake_inputs=True)(*tensors)
+    except Exception as error:  # whatever torch raises: data-dependent shapes and the like
+        raise UnsupportedError(f"tracing: {type(error).__name__}", node="tracing") from error
+    for node in graph.graph.nodes:
+        if why := fx.unsupported(node):
+            raise UnsupportedError(why, node=why)
+        if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor) and node.meta["val"].dtype not in aten.DTYPES:
+            raise UnsupportedError(f"tensors of {node.meta['val'].dtype}", node=str(node.meta["val"].dtype))
+    results = next(n for n in graph.graph.nodes if n.op == "output").args[0]
+    if not results or not all(isinstance(r, torch.fx.Node) and r.op == "call_function" for r in results):
+        raise UnsupportedError("nothing is computed", node="nothing is computed")
+    with torch.no_grad():
+        return backend.Island(graph, "sample", {}, None, search=search), tensors, flat
+
+
+def difference(got, want) -> str:
+    """Empty when a result agrees: integers exactly, reals within a few roundings of the largest magnitude."""
+    import torch  # noqa: PLC0415
+
+    if got.dtype != want.dtype:
+        return f"the type is {got.dtype}, eager's is {want.dtype}"
+    if got.shape != want.shape:
+        return f"the shape is {list(got.shape)}, eager's is {list(want.shape)}"
+    if not want.dtype.is_floating_point:
+        return "" if torch.equal(got, want) else f"{int((got != want).sum())} of {want.numel()} elements differ"
+    finite = want[want.isfinite()].double().abs()
+    scale = float(finite.max()) if finite.numel() else 0.0
+    roundings = 64 if want.dtype in (torch.float32, torch.float64) else 4
+    eps = torch.finfo(want.dtype).eps
+    try:
+        torch.testing.assert_close(got, want, rtol=roundings * eps, atol=roundings * eps * max(scale, 1e-30), equal_nan=True)
+    except AssertionError as error:
+        return " ".join(str(error).split())[:200]
+    return ""
+
+
+def judge(function, sample, search=True):
+    """(outcome, reason) of one sample."""
+    import torch  # noqa: PLC0415
+
+    from cleave import UnsupportedError  # noqa: PLC0415
+
+    try:
+        program, tensors, flat = program_of(function, sample, search)
+    except UnsupportedError as error:
+        return "refused", str(error).splitlines()[0]
+    except Exception as error:
+        return "failed", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    with torch.no_grad():
+        want = flat(*[t.clone() if isinstance(t, torch.Tensor) else t for t in tensors])
+        try:
+            got = program(*tensors)
+        except Exception as error:
+            return "failed", f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    for g, w in zip(got, want):
+        if bad := difference(g, w):
+            return "failed", bad
+    return "passed", ""
+
+
+def samples(op, dtype, count):
+    import torch  # noqa: PLC0415
+
+    if dtype not in op.dtypes:
+        return
+    torch.manual_seed(0)
+    for number, sample in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
+        if number == count:
+            return
+        yield number, sample
+
+
+def work(arguments):
+    import warnings  # noqa: PLC0415
+
+    import torch  # noqa: PLC0415
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(124))
+    known = dict(operators())
+    for line in sys.stdin:
+        name, dtype, first = line.split()
+        for number, sample in samples(known[name], getattr(torch, dtype), arguments.samples):
+            if number < int(first):
+                continue
+            signal.alarm(arguments.seconds)
+            outcome, reason = judge(known[name].op, sample, arguments.search)
+            signal.alarm(0)
+            print("\t".join((name, dtype, str(number), outcome, " ".join(reason.split()))), flush=True)
+        print("\t".join((name, dtype, "-1", "done", "")), flush=True)
+
+
+def run(arguments):
+    if arguments.worker:
+        work(arguments)
+        return 0
+    left = [(name, dtype, 0) for dtype in arguments.dtype or ["float32"] for name, _ in operators()
+            if not arguments.only or arguments.only in name]  # fmt: skip
+    counts, refused, failed = collections.Counter(), collections.Counter(), []
+    covered = collections.defaultdict(collections.Counter)
+    command = [sys.executable, sys.argv[0], "opinfo", "--worker", "--samples", str(arguments.samples), "--seconds", str(arguments.seconds)]
+    command += ["--search"] if arguments.search else []
+    while left:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        out, _ = process.communicate("".join(f"{n} {d} {f}\n" for n, d, f in left))
+        done, last = 0, -1
+        for line in out.splitlines():
+            name, dtype, number, outcome, reason = (line.split("\t") + [""] * 5)[:5]
+            if outcome == "done":
+                done, last = done + 1, -1
+            elif outcome in ("passed", "refused", "failed"):
+                last = int(number)
+                counts[outcome] += 1
+                covered[name][outcome] += 1
+                if outcome == "refused":
+                    refused[reason] += 1
+                if outcome == "failed":
+                    failed.append(f"{name} {dtype} {number}: {reason}")
+        left = left[done:]
+        if left:  # it died in the sample behind the last one
+            name, dtype, first = left[0]
+            number = max(first, last + 1)
+            reason = "out of time" if process.returncode == 124 else f"the worker ended with {process.returncode}"
+            failed.append(f"{name} {dtype} {number}: {reason}")
+            counts["failed"] += 1
+            left[0] = (name, dtype, number + 1)
+    names = sorted(n for n, c in covered.items() if c["passed"])
+    if arguments.json:
+        print(json.dumps({"schema": "cleave.conformance.opinfo/1", "operators": len(names), **counts, "failures": failed,
+                          "refusals": dict(refused.most_common()), "covered": names}, indent=1))  # fmt: skip
+    else:
+        print(f"{counts['passed']} samples of {len(names)} operators passed, {counts['refused']} refused, {counts['failed']} failed")
+        for reason, count in refused.most_common(60):
+            print(f"  refused {count:4}  {reason}")
+        for text in failed:
+            print(f"  failed  {text}")
+    return 1 if failed else 0
