@@ -3,7 +3,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 TEST_JOBS ?= 2
 CXX_FILES = $(shell git ls-files 'src/*.cpp' 'src/*.hpp' 'include/*.hpp' 'examples/cpp/*.cpp' 'tests/*.cpp' 'tests/*.hpp' 'bench/*.cpp' 'bench/*.hpp' 'fuzz/*.cpp' 'fuzz/*.hpp' 'python/native/*.cpp')
 
-.PHONY: help setup configure build weights test demo python python-test format check clean
+.PHONY: help setup configure build weights test demo python python-test wheel format check clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make build   build/bin/cleave, the release command"
 	@echo "make python  the Python package in python/, for use with PYTHONPATH (its interpreter: build/venv/bin/python)"
 	@echo "make python-test    its tests; those of PyTorch run when TORCH=1 installs it or it is there"
+	@echo "make wheel   the same as a wheel, in build/dist"
 	@echo "make setup | weights | check | format | clean"
 
 setup:
@@ -39,10 +40,14 @@ python: build
 	@tools/python_env $(if $(TORCH),--torch)
 	@grep -q CLEAVE_PYTHON:BOOL=ON build/CMakeCache.txt || \
 	  cmake -S . -B build -DCLEAVE_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/build/venv/bin/python >/dev/null
-	@ninja -C build -j $(JOBS) --quiet _native
+	@ninja -C build -j $(JOBS) --quiet _native _native_stub
 
 python-test: python weights
 	@CLEAVE=$(CURDIR)/build/bin/cleave PYTHONPATH=$(CURDIR)/python $(CURDIR)/build/venv/bin/python -W ignore -m unittest discover -q -s tests/python -p '*_test.py'
+
+wheel: python
+	@rm -rf build/dist
+	@$(CURDIR)/build/venv/bin/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps -w build/dist .
 
 format: setup
 	@clang-format-19 -i $(CXX_FILES)

@@ -1,5 +1,7 @@
 #include "lower/plan.hpp"
 
+#include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/codes.hpp"
@@ -16,6 +18,25 @@ constexpr int64_t kMaxScratch = int64_t{1} << 30;  // of one task
 constexpr int kMaxArguments = 4096;
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+void collect(const std::vector<Statement>& body, std::set<BufferId>& used) {
+  for (const Statement& s : body)
+    match(
+        s.what, [&](const For& f) { collect(f.body, used); },
+        [&](const Nest& n) {
+          for (const Node& x : n.nodes)
+            if (const auto* l = std::get_if<Load>(&x.what)) used.insert(l->buffer);
+          for (const Write& w : n.stores) used.insert(w.buffer);
+        },
+        [&](const Matmul& m) {
+          used.insert({m.a.buffer, m.b.buffer, m.c.buffer});
+          if (m.init == Matmul::Init::scaled) used.insert(m.scale);
+        },
+        [&](const Let& l) {
+          used.insert(l.buffer);
+          collect(l.body, used);
+        });
+}
 
 struct Planner {
   const Program& p;
@@ -91,6 +112,58 @@ struct Planner {
     for (const Expr e : l.shape) list[at].shape.push_back(syms().typical(e));
   }
 
+  // Workspace is shared by buffers that no kernel uses at the same time: each gets a slot that is free before its first
+  // kernel, the smallest that is large enough, or else the largest, which then grows.
+  void place_workspace() {
+    struct Life {
+      size_t first = 0, last = 0, slot = 0;
+    };
+    std::map<BufferId, Life> lives;
+    for (size_t k = 0; k < p.kernels.size(); ++k)
+      for (const BufferId id : used_roots(p.kernels[k], plan))
+        if (p.buffer(id).place == Place::workspace) lives.emplace(id, Life{k, k, 0}).first->second.last = k;
+    std::vector<std::pair<size_t, BufferId>> order;
+    for (const auto& [id, life] : lives) order.emplace_back(life.first, id);
+    std::sort(order.begin(), order.end());
+    struct Slot {
+      Expr bytes;
+      size_t last;
+    };
+    std::vector<Slot> slots;
+    for (const auto& [first, id] : order) {
+      const Expr bytes = rounded_up(plan.layout(id).bytes, 64);
+      std::optional<size_t> best;
+      bool fits = false;
+      for (size_t i = 0; i < slots.size(); ++i) {
+        if (slots[i].last >= first) continue;
+        const bool enough = syms().at_most(bytes, slots[i].bytes) == sym::Proof::yes;
+        const bool smaller = best && syms().typical(slots[i].bytes) < syms().typical(slots[*best].bytes);
+        if (!best || (enough != fits ? enough : enough == smaller)) {
+          best = i;
+          fits = enough;
+        }
+      }
+      if (!best) {
+        best = slots.size();
+        slots.push_back({bytes, 0});
+      }
+      if (!fits) slots[*best].bytes = syms().max(slots[*best].bytes, bytes);
+      slots[*best].last = lives[id].last;
+      lives[id].slot = *best;
+    }
+    std::vector<Expr> offsets;
+    for (const Slot& slot : slots) {
+      offsets.push_back(plan.workspace_bytes);
+      plan.workspace_bytes = syms().add(plan.workspace_bytes, slot.bytes);
+      // With dims the call is checked.
+      if (syms().as_constant(plan.workspace_bytes).value_or(0) > kMaxBytes) {
+        bad.push_back(diagnose(Code::cannot_lower, p.name, "the memory of the program is too large"));
+        return;
+      }
+    }
+    for (const auto& [id, life] : lives) plan.layouts[id.index].offset = offsets[life.slot];
+  }
+
   Result<Plan> run() {
     plan.syms = std::make_shared<sym::Pool>(*p.syms);
     plan.workspace_bytes = plan.packed_bytes = constant(0);
@@ -105,12 +178,6 @@ struct Planner {
       if (!layout(BufferId(i))) return bad;
       Layout& l = plan.layouts.back();
       if (l.root != BufferId(i)) continue;
-      auto place = [&](Expr& total) {
-        l.offset = total;
-        total = syms().add(total, rounded_up(l.bytes, 64));
-        // With dims the call is checked.
-        if (syms().as_constant(total).value_or(0) > kMaxBytes) fail(b, "the memory of the program is too large");
-      };
       switch (b.place) {
         case Place::input: argument(b, l, plan.inputs); break;
         case Place::constant: argument(b, l, plan.constants); break;
@@ -122,9 +189,12 @@ struct Planner {
             plan.scalars = std::max(plan.scalars, b.argument + 1);
           if (!b.shape.empty()) fail(b, "a scalar has no axes");
           break;
-        case Place::workspace: place(plan.workspace_bytes); break;
+        case Place::workspace: l.offset = constant(0); break;
         case Place::packed:
-          place(plan.packed_bytes);
+          l.offset = plan.packed_bytes;
+          plan.packed_bytes = syms().add(plan.packed_bytes, rounded_up(l.bytes, 64));
+          if (syms().as_constant(plan.packed_bytes).value_or(0) > kMaxBytes)
+            fail(b, "the memory of the program is too large");
           if (!syms().as_constant(plan.packed_bytes)) fail(b, "memory that is packed once has a run-time extent");
           break;
         case Place::scratch:
@@ -132,29 +202,11 @@ struct Planner {
           break;
       }
     }
+    if (bad.empty()) place_workspace();
     if (!bad.empty()) return bad;
     return std::move(plan);
   }
 };
-
-void collect(const std::vector<Statement>& body, std::set<BufferId>& used) {
-  for (const Statement& s : body)
-    match(
-        s.what, [&](const For& f) { collect(f.body, used); },
-        [&](const Nest& n) {
-          for (const Node& x : n.nodes)
-            if (const auto* l = std::get_if<Load>(&x.what)) used.insert(l->buffer);
-          for (const Write& w : n.stores) used.insert(w.buffer);
-        },
-        [&](const Matmul& m) {
-          used.insert({m.a.buffer, m.b.buffer, m.c.buffer});
-          if (m.init == Matmul::Init::scaled) used.insert(m.scale);
-        },
-        [&](const Let& l) {
-          used.insert(l.buffer);
-          collect(l.body, used);
-        });
-}
 
 }  // namespace
 

@@ -170,10 +170,11 @@ def run(arguments):
     command += ["--search"] if arguments.search else []
     while left:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        out, _ = process.communicate("".join(f"{n} {d} {f}\n" for n, d, f in left))
+        process.stdin.write("".join(f"{n} {d} {f}\n" for n, d, f in left))
+        process.stdin.close()
         done, last = 0, -1
-        for line in out.splitlines():
-            name, dtype, number, outcome, reason = (line.split("\t") + [""] * 5)[:5]
+        for line in process.stdout:
+            name, dtype, number, outcome, reason = (line.rstrip("\n").split("\t") + [""] * 5)[:5]
             if outcome == "done":
                 done, last = done + 1, -1
             elif outcome in ("passed", "refused", "failed"):
@@ -184,10 +185,15 @@ def run(arguments):
                     refused[reason] += 1
                 if outcome == "failed":
                     failed.append(f"{name} {dtype} {number}: {reason}")
+                    print(f"opinfo: failed {failed[-1]}", file=sys.stderr, flush=True)
+        process.wait()
         left = left[done:]
         if left:  # it died in the sample behind the last one
             name, dtype, first = left[0]
             number = max(first, last + 1)
+            if number > 10000 or (done == 0 and last < 0 and process.returncode == 1):
+                print("opinfo: the worker does not start; try --worker by hand", file=sys.stderr)
+                return 2
             reason = "out of time" if process.returncode == 124 else f"the worker ended with {process.returncode}"
             failed.append(f"{name} {dtype} {number}: {reason}")
             counts["failed"] += 1

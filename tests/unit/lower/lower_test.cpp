@@ -27,6 +27,39 @@ std::string code(const std::string& text, Isa isa = Isa::avx512) {
   return r.ok() ? vec::print(r->module) : render(r.errors(), nullptr);
 }
 
+// Kernel k reads W(k-1) and writes Wk; `also` is what the last one reads besides.
+std::string chain(int length, const std::string& extent, const std::string& dims, const std::string& also = "") {
+  std::string buffers, kernels;
+  for (int k = 0; k < length; ++k) {
+    const std::string to = k + 1 == length ? "Y" : fmt::format("W{}", k);
+    const std::string from = k == 0 ? "X" : fmt::format("W{}", k - 1);
+    if (to != "Y") buffers += fmt::format("workspace {}: f32[{}] ", to, extent);
+    const std::string value =
+        to == "Y" && !also.empty() ? fmt::format("add({}[i], {}[i])", from, also) : fmt::format("exp({}[i])", from);
+    kernels += fmt::format("kernel k{} {{ nest (i < {}) {{ {}[i] = {} }} }} ", k, extent, to, value);
+  }
+  return fmt::format("tile t {{ {} input X: f32[{}] argument 0 output Y: f32[{}] argument 0 {} {}}}", dims, extent,
+                     extent, buffers, kernels);
+}
+
+TEST(Lower, SharesWorkspaceOfKernelsThatAreApart) {
+  EXPECT_EQ(lowered(chain(2, "16", ""))->workspace_bytes, 64);
+  EXPECT_EQ(lowered(chain(3, "16", ""))->workspace_bytes, 128);
+  EXPECT_EQ(lowered(chain(9, "16", ""))->workspace_bytes, 128);        // two in turn
+  EXPECT_EQ(lowered(chain(9, "16", "", "W0"))->workspace_bytes, 192);  // and one that lives to the end
+  const auto open = lowered(chain(9, "S", "dim S in 0..1000 at 32"));
+  ASSERT_TRUE(open.ok()) << render(open.errors(), nullptr);
+  EXPECT_EQ(open->workspace_bytes, 256);
+  EXPECT_EQ(open->syms->evaluate(open->workspace_of, {{open->dims[0], 1000}}), 2 * 4032);
+  // A slot grows where the next buffer is larger.
+  const auto grown = lowered(
+      "tile t { input X: f32[64] argument 0 output Y: f32[64] argument 0 workspace A: f32[16] workspace B: f32[1] "
+      "workspace C: f32[64] kernel a { nest (i < 16) { A[i] = X[i] } } kernel b { nest (i < 1) { B[i] = A[i] } } "
+      "kernel c { nest (i < 64) { C[i] = mul(X[i], B[0]) } } kernel d { nest (i < 64) { Y[i] = C[i] } } }");
+  ASSERT_TRUE(grown.ok()) << render(grown.errors(), nullptr);
+  EXPECT_EQ(grown->workspace_bytes, 256 + 64);
+}
+
 TEST(Lower, PlansArgumentsMemoryAndLaunches) {
   const auto r = lowered(
       "tile t { input X: f32[8, 5] argument 0 const B: f32[5] argument 0 output Y: f32[8, 5] argument 0 "
@@ -43,7 +76,7 @@ TEST(Lower, PlansArgumentsMemoryAndLaunches) {
   EXPECT_EQ(r->launches[2].tasks, 6);
   EXPECT_EQ(r->launches[2].scratch_bytes, 64);
   EXPECT_EQ(r->launches[1].scratch_bytes, 64);  // another kernel, the same bytes
-  EXPECT_EQ(r->workspace_bytes, 128);
+  EXPECT_EQ(r->workspace_bytes, 64);            // no kernel uses W
   EXPECT_EQ(r->packed_bytes, 64);
   EXPECT_EQ(r->scalars, 2);
   EXPECT_EQ(r->inputs[0].shape, (std::vector<int64_t>{8, 5}));
