@@ -12,7 +12,6 @@ import contextlib
 import io
 import json
 import re
-import sys
 import time
 
 NAMES = ["gpt2", "llama", "qwen3", "bert", "vit", "t5", "mixtral"]
