@@ -253,7 +253,7 @@ def _rsub(e, x, y, alpha=1):
     return e.add("sub", e.value(y, dtype), e.add("mul", v, e.value(alpha, dtype)) if alpha != 1 else v)
 
 
-@row("aten.div", "aten.div_")
+@row("aten.div", "aten.div_", "aten.true_divide")
 def _div(e, x, y, rounding_mode=None):
     dtype = e.dtype()
     a, b = e.value(x, dtype), e.value(y, dtype)
