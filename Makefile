@@ -59,4 +59,4 @@ check: setup
 	@if command -v ruff >/dev/null; then ruff check --quiet tools python examples; fi
 
 clean:
-	@rm -rf build
+	@rm -rf build build-wheel

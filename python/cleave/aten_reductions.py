@@ -46,14 +46,18 @@ def _max_min(e, x, *args):
         return e.add(f"a{name}", e.value(x))
     if isinstance(args[0], torch.fx.Node) and e.values.get(args[0]) is not None:
         return e.add(name, e.value(x, e.dtype()), e.value(args[0], e.dtype()))
-    axis, keep = e.axis(args[0], e.rank(x)), bool(args[1]) if len(args) > 1 else False
     v = e.value(x)
+    if e.rank(x) == 0:
+        return v, e.literal(0, "i64")
+    axis, keep = e.axis(args[0], e.rank(x)), bool(args[1]) if len(args) > 1 else False
     return (e.add(f"a{name}", v, axes=[axis], keepdims=keep), e.add(f"arg{name}", v, axis=axis, keepdims=keep))
 
 
 @row("aten.argmax", "aten.argmin")
 def _arg(e, x, axis=None, keepdim=False):
     name = e.node.target._overloadpacket.__name__
+    if e.rank(x) == 0:
+        return e.literal(0, "i64")
     if axis is None:
         total = e.reshape(e.value(x), [math.prod(e.shape(x))]) if all(isinstance(n, int) for n in e.shape(x)) else None
         if total is None or keepdim:
@@ -98,6 +102,8 @@ def _var(e, x, axes=None, *rest, correction=None, keepdim=False, unbiased=None):
 
 @row("aten.cumsum", "aten.cumprod")
 def _cumulative(e, x, axis, dtype=None):
+    if e.rank(x) == 0:
+        return e.value(x, e.dtype())
     return e.add(e.node.target._overloadpacket.__name__, e.value(x, e.dtype()), axis=e.axis(axis, e.rank(x)))
 
 

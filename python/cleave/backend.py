@@ -81,6 +81,9 @@ class Island(torch.nn.Module):
         for i, node in enumerate([results] if self.single else results):
             value = emitter.values[node]
             value = value[0] if isinstance(value, tuple) else value
+            if value is None:
+                source = node.args[0] if aten.name_of(node.target) == "operator.getitem" else node
+                raise aten.refuse(f"{aten.name_of(source.target)} for its other results (`{node.name}`)")
             order = _storage_order(emitter.meta(node)) if isinstance(emitter.meta(node), torch.Tensor) else None
             builder.output(f"out{i}", value if order is None else emitter.add("transpose", value, perm=order))
             self.turns.append(order and [order.index(axis) for axis in range(len(order))])

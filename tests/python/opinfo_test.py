@@ -59,6 +59,10 @@ class Samples(unittest.TestCase):
         outcome, reason = opinfo.judge(self.known["fft.fft"].op, sample)
         self.assertEqual(outcome, "refused")
         self.assertIn("fft", reason)
+        sample = next(opinfo.samples(self.known["native_layer_norm"], torch.float32, 1))[1]  # statistics are results of it
+        outcome, reason = opinfo.judge(self.known["native_layer_norm"].op, sample)
+        self.assertEqual(outcome, "refused")
+        self.assertIn("aten.native_layer_norm", reason)
 
 
 if __name__ == "__main__":
