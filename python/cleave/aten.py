@@ -571,6 +571,8 @@ def _embedding(e, weight, indices, *_, **__):
 
 @row("aten.index_select")
 def _index_select(e, x, axis, indices):
+    if e.rank(x) == 0:
+        return e.reshape(e.add("gather", e.reshape(e.value(x), [1]), e.reshape(e.value(indices, "i64"), [1]), axis=0), e.shape())
     return e.add("gather", e.value(x), e.value(indices, "i64"), axis=e.axis(axis, e.rank(x)))
 
 
