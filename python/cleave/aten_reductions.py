@@ -11,7 +11,7 @@ from .aten import TABLE, refuse, row
 # -- reductions -------------------------------------------------------------------------------------------------------
 
 def _axes(e, x, axes) -> dict:
-    if axes is None or (isinstance(axes, (list, tuple)) and not axes):
+    if axes is None or (isinstance(axes, (list, tuple)) and not axes) or e.rank(x) == 0:
         return {}
     return {"axes": [e.axis(a, e.rank(x)) for a in (axes if isinstance(axes, (list, tuple)) else [axes])]}
 
@@ -109,17 +109,23 @@ def _cumulative(e, x, axis, dtype=None):
 
 @row("aten.logsumexp")
 def _logsumexp(e, x, axes, keepdim=False):
+    if e.rank(x) == 0:
+        return e.value(x, e.dtype())
     return e.add("logsumexp", e.value(x, e.dtype()), keepdims=bool(keepdim), **_axes(e, x, axes))
 
 
 @row("aten.softmax", "aten._softmax", "aten._safe_softmax")
 def _softmax(e, x, axis, *_, **__):
     named = {"empty": "zero"} if e.node.target._overloadpacket.__name__ == "_safe_softmax" else {}
+    if e.rank(x) == 0:
+        return e.reshape(e.add("softmax", e.reshape(e.value(x, e.dtype()), [1]), axis=0, **named), [])
     return e.add("softmax", e.value(x, e.dtype()), axis=e.axis(axis, e.rank(x)), **named)
 
 
 @row("aten.log_softmax", "aten._log_softmax")
 def _log_softmax(e, x, axis, *_, **__):
+    if e.rank(x) == 0:
+        return e.reshape(e.add("log_softmax", e.reshape(e.value(x, e.dtype()), [1]), axis=0), [])
     return e.add("log_softmax", e.value(x, e.dtype()), axis=e.axis(axis, e.rank(x)))
 
 
