@@ -20,7 +20,7 @@ class Wheel(unittest.TestCase):
         at = Path(cls.folder.name) / "venv"
         subprocess.run([sys.executable, "-m", "venv", at], check=True, capture_output=True)
         cls.python = at / "bin/python"
-        install = [cls.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", WHEELS[-1]]
+        install = [cls.python, "-I", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps", WHEELS[-1]]
         subprocess.run(install, check=True, capture_output=True)
 
     @classmethod
