@@ -301,7 +301,7 @@ Result<Lifted> Expression::node(NodeId id) {
   switch (n.act) {
     case Act::integer:
       // Literals of graphs are doubles.
-      if (std::abs(n.integer / 2) > int64_t{1} << 52)
+      if (constexpr int64_t kExact = int64_t{1} << 53; n.integer > kExact || n.integer < -kExact)
         return diagnose(Code::leir_type, "an integer literal beyond 2^53");
       return lifter_.literal(static_cast<double>(n.integer), *type);
     case Act::real: return lifter_.literal(n.real, *type);
