@@ -554,7 +554,8 @@ class Reader {
         if (n.op == Op::literal) {
           const double value = n.attributes.get<double>("value");
           if (dtype == DType::boolean) return form.literal(value != 0, dtype);
-          return form.literal(is_real(dtype) ? value : static_cast<double>(real_to_integer(dtype, value)), dtype);
+          if (is_real(dtype)) return form.literal(value, dtype);
+          return form.literal(static_cast<double>(wrap_to(dtype, static_cast<int64_t>(value))), dtype);
         }
         if (n.op == Op::extent) {
           const sym::Expr of = n.attributes.get<std::vector<sym::Expr>>("of")[0];

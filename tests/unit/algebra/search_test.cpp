@@ -86,7 +86,7 @@ TEST(Search, AModelIsSearchedLayerByLayer) {
 TEST(Search, ANumberOfAnIntegerTypeIsAnInteger) {
   for (const char* dtype : {"bool", "i32", "u8"}) {
     const Graph g = parsed(std::string("graph g {\n  input X: f32[5]\n  output Y = mul(X, cast(literal(dtype=") +
-                           dtype + ", value=1.75), dtype=f32))\n}");
+                           dtype + ", value=-1.75), dtype=f32))\n}");
     const auto r = search(g);
     ASSERT_TRUE(r.ok());
     for (const Found& f : r->graphs) expect_same(g, f.graph, {});
