@@ -220,8 +220,8 @@ std::vector<Choice> Extractor::run(const std::vector<ClassId>& roots) {
   return out;
 }
 
-std::vector<Choice> Extractor::diverse(const std::vector<ClassId>& roots, const std::vector<Choice>& known,
-                                       size_t most) {
+std::vector<Choice> Extractor::diverse(const std::vector<ClassId>& roots, const std::vector<Choice>& known, size_t most,
+                                       const std::function<bool()>& stop) {
   std::set<std::pair<ClassId, uint32_t>> seen;
   for (const Choice& c : known) seen.insert(c.picks.begin(), c.picks.end());
   std::vector<Choice> out;
@@ -232,6 +232,7 @@ std::vector<Choice> Extractor::diverse(const std::vector<ClassId>& roots, const 
   for (ClassId c = 0; c < classes.size() && out.size() < most && tries < 4 * most; ++c) {
     if (values_.find(c) != c || free_of_charge_[c]) continue;
     for (uint32_t k = 0; k < classes[c].producers.size() && out.size() < most && tries < 4 * most; ++k) {
+      if (stop()) break;
       const Producer& p = classes[c].producers[k];
       if ((p.kind != Kind::contract && p.kind != Kind::reduce) || seen.contains({c, k})) continue;
       ++tries;

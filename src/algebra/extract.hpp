@@ -30,7 +30,8 @@ class Extractor {
   // The best choices for the roots, distinct, in order of cost, the scenarios interleaved.
   std::vector<Choice> run(const std::vector<ClassId>& roots);
   // Choices that have a given kind of producer which none of `known` has, the cheapest for each.
-  std::vector<Choice> diverse(const std::vector<ClassId>& roots, const std::vector<Choice>& known, size_t most);
+  std::vector<Choice> diverse(const std::vector<ClassId>& roots, const std::vector<Choice>& known, size_t most,
+                              const std::function<bool()>& stop);
   // The terms of a choice; `pick(class)` says which producer. No term for a root that would need itself.
   static std::vector<TermId> build(const Values& values, const std::vector<ClassId>& roots, Form& form,
                                    const std::function<uint32_t(ClassId)>& pick);

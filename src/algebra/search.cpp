@@ -91,6 +91,10 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
   Alternative own;
   for (const Root& r : step.roots) own.roots.push_back({r.value, stabilise(form, r.term), r.axes});
   out.push_back(std::move(own));
+  if (options.stop()) {
+    result.saturated = false;
+    return out;
+  }
   // Equations under sums hold for sums of something.
   std::set<uint32_t> labels;
   std::set<TermId> seen;
@@ -128,9 +132,13 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
                          pair});
     std::optional<Screen> screen;
     std::vector<Choice> choices = extractor.run(roots);
-    for (Choice& c : extractor.diverse(roots, choices, options.keep)) choices.push_back(std::move(c));
+    for (Choice& c : extractor.diverse(roots, choices, options.keep, options.stop)) choices.push_back(std::move(c));
     std::erase_if(choices, [](const Choice& c) { return c.cost >= kWholeReduction; });
     for (const Choice& choice : choices) {
+      if (options.stop()) {
+        result.saturated = false;
+        break;
+      }
       Alternative a;
       a.cost = choice.cost;
       const auto terms =

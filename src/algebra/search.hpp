@@ -1,6 +1,7 @@
 // The algebraic phase: every useful graph that computes what the input graph computes, with symbolic extents.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct SearchOptions {
   bool merge = true;          // also contractions side by side (side_by_side.hpp)
   bool screen = true;         // drop graphs that are much less accurate than the input (screen.hpp)
   bool record_path = false;   // keep the complete graph after each swap, for certificates
+  std::function<bool()> stop = [] { return false; };  // when true, what has been found is all: not saturated
 };
 
 // Where a graph leaves the input graph: a value and its old and new producer.

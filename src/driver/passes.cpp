@@ -84,9 +84,20 @@ std::vector<std::string> indices_to_split(const Compilation& c) {
   return algebra::splittable_indices(*c.expanded);
 }
 
+namespace {
+// A share of the time of the whole is over, or the user wants no more.
+std::function<bool()> over(const Compilation& c, double share) {
+  return [&c, share] {
+    return c.options.interrupted() || runtime::wall_seconds() - c.started > share * c.options.budget.seconds;
+  };
+}
+constexpr double kSearchShare = 0.5, kScheduleShare = 0.75;  // what is left is for measuring
+}  // namespace
+
 Diagnostics search_graphs(Compilation& c) {
   algebra::SearchOptions o;
   o.seed = c.options.seed;
+  o.stop = over(c, kSearchShare);
   auto r = algebra::search(*c.expanded, o);
   if (!r) return r.errors();
   c.search = std::move(*r);
@@ -177,8 +188,8 @@ Diagnostics schedule_graphs(Compilation& c) {
 
   std::set<std::string> seen;
   std::map<std::string, std::vector<size_t>> refused;
-  for (size_t i = 0; i < c.equal.size(); ++i) {
-    if (c.options.interrupted()) break;
+  const auto no_time = over(c, kScheduleShare);
+  for (size_t i = 0; i < c.equal.size() && !no_time(); ++i) {
     if (c.equal[i].copies) continue;
     auto candidates = [&]() -> Result<std::vector<schedule::Candidate>> {
       try {
@@ -236,6 +247,8 @@ Diagnostics tune_candidates(Compilation& c) {
   auto outcome = tune::tune(*c.problem, *c.unfused, c.proposals, compiler, o);
   if (!outcome) return outcome.errors();
   c.outcome = std::move(*outcome);
+  if (c.outcome->stop == tune::Stop::exhausted && !c.search.saturated && over(c, kSearchShare)())
+    c.outcome->stop = c.options.interrupted() ? tune::Stop::interrupted : tune::Stop::budget;
   for (const std::string& n : c.outcome->notes) c.notes.push_back(n);
   remember(c, known);
   return measure_ranges(c);

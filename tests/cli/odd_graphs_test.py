@@ -1,6 +1,7 @@
 """Odd but legal graphs run and are right; what is not legal is refused at its place; what is written is all there."""
 
 import json
+import time
 
 from cleave_cli import CliTest, main
 
@@ -69,6 +70,25 @@ class OddGraphs(CliTest):
         path = self.file("g.graph", graph("input b: bool[1000]", "output S = sum(cast(b, dtype=i32))"))
         self.file("g.tile", self.ok("show", path, "--stage", "tile"))
         self.assertGreater(json.loads(self.ok("run", "g.tile", "--json"))["outputs"][0]["mean"], 100)
+
+    def test_a_budget_holds_for_deep_models_too(self):
+        lines = ["input x0: f32[64, 64]"]
+        for k in range(12):
+            lines += [f"input {w}{k}: f32[64, 64]" for w in ("q", "k", "v", "o", "u", "d")]
+        for k in range(12):
+            lines += [f"h{k} = layer_norm(x{k}, axes=[1])"]
+            lines += [f'{w}s{k} = reshape(contract("s d, d e -> s e", h{k}, {w}{k}), shape=[64, 4, 16])' for w in "qkv"]
+            lines += [f'p{k} = softmax(mul(contract("s h d, l h d -> h s l", qs{k}, ks{k}), 0.25), axis=-1)',
+                      f'b{k} = reshape(contract("h s l, l h d -> s h d", p{k}, vs{k}), shape=[64, 64])',
+                      f'y{k} = add(x{k}, contract("s d, d e -> s e", b{k}, o{k}))',
+                      f"g{k} = layer_norm(y{k}, axes=[1])",
+                      f'm{k} = gelu_erf(contract("s d, d f -> s f", g{k}, u{k}))',
+                      f'x{k + 1} = add(y{k}, contract("s f, f e -> s e", m{k}, d{k}))']
+        path = self.file("deep.graph", graph(*lines, "output Y = x12"))
+        begin = time.monotonic()
+        report = self.json("optimize", path, "--budget", "2s", "--threads", "1", "--no-cache")
+        self.assertLess(time.monotonic() - begin, 40)  # about 6 s where nothing runs beside
+        self.assertEqual(report["status"], "budget")
 
     def test_one_json_object_whatever_happens(self):
         path = self.file("g.graph", graph("input x: f32[4]", "output Y = exp(x)"))
