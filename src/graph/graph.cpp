@@ -362,7 +362,8 @@ Result<Graph> bind(const Graph& graph, const std::map<std::string, int64_t>& dim
       auto types = infer(b.syms(), n.op, std::span<const Type>{}, attributes);
       Diagnostics bad = types ? too_large(b.syms(), n.op, *types) : types.errors();
       for (Diagnostic& d : bad)
-        d.notes.push_back(fmt::format("in `{}`, with the dimensions as they are given", graph.value(n.results[0]).name));
+        d.notes.push_back(
+            fmt::format("in `{}`, with the dimensions as they are given", graph.value(n.results[0]).name));
       if (!bad.empty()) return bad;
     }
     switch (n.op) {

@@ -48,13 +48,11 @@ std::map<ValueId, Meaning> meanings(const Graph& g) {
         for (ValueId r : n.results)
           for (ValueId v : n.operands) roots[r].insert(roots[r].end(), roots[v].begin(), roots[v].end());
         break;
-      case graph::Category::gather:
-        {
-          const std::vector<int64_t> axis = {n.attributes.get<int64_t>("axis")};
-          const auto first = static_cast<size_t>(graph::normalise_axes(axis, g.extents(n.operands[0]).size())[0]);
-          give(n.operands[1], {Meaning::Kind::position, extent(n.operands[0], first)});
-        }
-        break;
+      case graph::Category::gather: {
+        const std::vector<int64_t> axis = {n.attributes.get<int64_t>("axis")};
+        const auto first = static_cast<size_t>(graph::normalise_axes(axis, g.extents(n.operands[0]).size())[0]);
+        give(n.operands[1], {Meaning::Kind::position, extent(n.operands[0], first)});
+      } break;
       case graph::Category::composite: {
         if (n.op != Op::ragged && n.op != Op::ragged_pack && n.op != Op::paged) break;
         const auto known = [&](const char* name) {
