@@ -554,7 +554,9 @@ class Reader {
         if (n.op == Op::literal) {
           const double value = n.attributes.get<double>("value");
           if (dtype == DType::boolean) return form.literal(value != 0, dtype);
-          if (is_real(dtype)) return form.literal(value, dtype);
+          // A 16-bit number is what its type makes of the digits, also where it is computed with in f32.
+          if (is_real(dtype))
+            return form.literal(g_.type(v).dtype == dtype ? value : round_to(g_.type(v).dtype, value), dtype);
           return form.literal(static_cast<double>(wrap_to(dtype, static_cast<int64_t>(value))), dtype);
         }
         if (n.op == Op::extent) {

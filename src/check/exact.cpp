@@ -152,7 +152,12 @@ class Evaluation {
     Array a = make(v);
     const size_t size = count(a.extents);
     // As a rounding is no part of the value, a number is what is written, in any real type.
-    if (n.op == Op::literal && real(v)) return from_numbers(v, std::move(a), {n.attributes.get<double>("value")});
+    if (n.op == Op::literal && real(v)) {
+      const double value = n.attributes.get<double>("value");
+      const DType dtype = g_.type(v).dtype;
+      const bool half = dtype == DType::f16 || dtype == DType::bf16;
+      return from_numbers(v, std::move(a), {half ? round_to(dtype, value) : value});
+    }
     if (n.op == Op::literal || n.op == Op::extent || n.op == Op::iota) {
       // What these are is the interpreter's business.
       graph::Builder b("leaf", g_.shared_syms());
