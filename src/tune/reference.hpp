@@ -83,9 +83,9 @@ struct Tolerance {
 };
 
 // An element may be off by the derived bound, or by twice what the unfused schedule is off there. Elements without a
-// bound have to agree to three digits, or as well as the graph as given does when it is stored value by value, but for
-// one in fifty, which may have fallen on the other side of a step, and but
-// for those that the graph as given, stored value by value, does not reach either (an intermediate overflows).
+// bound have to agree to three digits, or to eight times what most of them are off when the graph as given is stored
+// value by value (at most a twentieth), but for one in fifty, which may have fallen on the other side of a step, and
+// but for those that the graph as given, stored so, does not reach either (an intermediate overflows).
 Verdict judge(const Reference& reference, const Results& results, const Verdict* unfused, const Tolerance& tolerance);
 
 // Every element against the unfused schedule's result; a text that says what differs, empty when nothing does.
