@@ -4,6 +4,7 @@
 #include "api/compiled.hpp"
 #include "base/codes.hpp"
 #include "driver/artefact.hpp"
+#include "driver/dims.hpp"
 
 namespace cleave {
 
@@ -162,24 +163,11 @@ std::map<std::string, int64_t> values_of(const graph::Graph& g, std::span<const 
       raise(diagnose(Code::wrong_input, name,
                      fmt::format("it has {} axes, {} are needed", shapes[i].size(), declared.size())));
     for (size_t axis = 0; axis < declared.size(); ++axis) {
-      sym::Expr dim;
-      int64_t factor = 0, rest = 0;
-      bool linear = true;
-      for (const sym::Pool::Term& t : g.syms().terms(declared[axis])) {
-        if (t.atoms.empty()) {
-          rest = t.coefficient;
-        } else if (t.atoms.size() == 1 && g.syms().kind(t.atoms[0]) == sym::Kind::symbol && factor == 0) {
-          dim = t.atoms[0];
-          factor = t.coefficient;
-        } else {
-          linear = false;
-        }
-      }
-      const int64_t left = shapes[i][axis] - rest;
-      if (!linear || factor <= 0 || left < 0 || left % factor != 0) continue;  // checked once the values are known
-      const std::string& d = g.syms().symbol_name(dim);
-      const auto [known, fresh] = out.emplace(d, left / factor);
-      if (!fresh && known->second != left / factor)
+      const auto solved = driver::solve(g.syms(), declared[axis], shapes[i][axis]);
+      if (!solved) continue;  // checked once the values are known
+      const auto& [d, value] = *solved;
+      const auto [known, fresh] = out.emplace(d, value);
+      if (!fresh && known->second != value)
         raise(diagnose(
             Code::wrong_input, name,
             fmt::format("its axis {} has the extent {}, `{}` is {} already", axis, shapes[i][axis], d, known->second)));
@@ -284,7 +272,8 @@ std::shared_ptr<const Program::Impl> program_of(const graph::Graph& g, const til
 
 Program Program::load(const std::string& folder) {
   return guarded([&] {
-    driver::Artefact a = take(driver::load_artefact(folder));
+    SourceText source;
+    driver::Artefact a = take(driver::load_artefact(folder, &source), &source);
     return Program(api::program_of(a.input, a.program, a.machine, std::move(a.object),
                                    a.unfused ? &*a.unfused : nullptr, a.dispatch));
   });

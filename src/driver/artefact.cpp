@@ -19,23 +19,40 @@ Result<SourceText> read_text(const fs::path& path) {
   return SourceText{path.string(), std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())};
 }
 
-Result<graph::Graph> read_graph(const fs::path& path) {
-  TRY_ASSIGN(const SourceText text, read_text(path));
-  return graph::parse(text, constant_loader(path.parent_path().string()));
-}
+// Reads text files of a folder one after the other; the last one stays as the source that diagnostics point into.
+class Reader {
+ public:
+  Reader(fs::path folder, SourceText* source) : folder_(std::move(folder)), source_(source ? source : &own_) {}
+
+  Result<const SourceText*> text(const fs::path& file) {
+    TRY_ASSIGN(*source_, read_text(folder_ / file));
+    return source_;
+  }
+  Result<graph::Graph> graph(const fs::path& file) {
+    TRY_ASSIGN(const SourceText* t, text(file));
+    return graph::parse(*t, constant_loader((folder_ / file).parent_path().string()));
+  }
+
+ private:
+  fs::path folder_;
+  SourceText own_;
+  SourceText* source_;
+};
 
 }  // namespace
 
-Result<Artefact> load_artefact(const std::string& folder) {
+Result<Artefact> load_artefact(const std::string& folder, SourceText* source) {
   const fs::path at(folder);
-  TRY_ASSIGN(const SourceText manifest_text, read_text(at / "manifest.json"));
-  TRY_ASSIGN(const Manifest m, parse_manifest(folder, manifest_text.text));
-  TRY_ASSIGN(graph::Graph input, read_graph(at / "graph" / "input.graph"));
-  TRY_ASSIGN(graph::Graph best, read_graph(at / "graph" / "best.graph"));
-  TRY_ASSIGN(const SourceText program_text, read_text(at / m.program));
-  TRY_ASSIGN(tile::Program program, tile::parse(program_text));
-  TRY_ASSIGN(const SourceText machine_text, read_text(at / m.machine));
-  TRY_ASSIGN(Machine machine, parse_machine(machine_text));
+  Reader read(at, source);
+  TRY_ASSIGN(const SourceText* manifest, read.text("manifest.json"));
+  TRY_ASSIGN(const Manifest m, parse_manifest(folder, manifest->text));
+  TRY_ASSIGN(graph::Graph input, read.graph("graph/input.graph"));
+  TRY_ASSIGN(graph::Graph best, read.graph("graph/best.graph"));
+  TRY_ASSIGN(const SourceText* program_text, read.text(m.program));
+  const std::string program_hash = "sha256:" + sha256_hex(std::as_bytes(std::span(program_text->text)));
+  TRY_ASSIGN(tile::Program program, tile::parse(*program_text));
+  TRY_ASSIGN(const SourceText* machine_text, read.text(m.machine));
+  TRY_ASSIGN(Machine machine, parse_machine(*machine_text));
   Artefact out{m.name, folder, std::move(input),   std::move(best), std::move(program), std::nullopt,
                {},     "",     std::move(machine), m.threads,       m.dispatch};
   std::vector<std::string> open, known;
@@ -52,8 +69,7 @@ Result<Artefact> load_artefact(const std::string& folder) {
     out.object_note = "there is none";
   else if (m.code_key != code_key(out.machine))
     out.object_note = fmt::format("it was made by `{}`", m.code_key);
-  else if (m.object_hash != "sha256:" + sha256_hex(*bytes) ||
-           m.program_hash != "sha256:" + sha256_hex(std::as_bytes(std::span(program_text.text))))
+  else if (m.object_hash != "sha256:" + sha256_hex(*bytes) || m.program_hash != program_hash)
     out.object_note = "the hashes in manifest.json do not match";
   else
     for (std::byte b : *bytes) out.object.push_back(static_cast<uint8_t>(b));

@@ -29,7 +29,8 @@ struct Artefact {
   Dispatch dispatch;  // of calls whose dimensions are open
 };
 
-Result<Artefact> load_artefact(const std::string& folder);
+// Positions of diagnostics are in `source`, which becomes the file that they are about.
+Result<Artefact> load_artefact(const std::string& folder, SourceText* source = nullptr);
 
 // The parts of a manifest that loading needs (manifest_json.cpp).
 struct Manifest {

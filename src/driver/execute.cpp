@@ -10,6 +10,7 @@
 #include "check/check_certificate.hpp"
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
+#include "driver/dims.hpp"
 #include "driver/object_cache.hpp"
 #include "driver/sha256.hpp"
 #include "frontend/file.hpp"
@@ -145,19 +146,28 @@ Diagnostics set_problem(Loaded& out, const graph::Graph& data_graph, const graph
   return {};
 }
 
+// Dimensions that the shapes of input files give; the first file that says something about one decides.
+Result<DimValues> given_by(const std::vector<std::string>& files, const graph::Graph& g) {
+  DimValues out;
+  const auto leaves = g.leaves(graph::Op::input);
+  if (files.size() != leaves.size()) return out;  // refused when they are read
+  for (size_t i = 0; i < files.size(); ++i) {
+    TRY_ASSIGN(const NpyArray array, read_npy(files[i]));
+    const graph::Shape& shape = g.type(leaves[i]).shape;
+    for (size_t axis = 0; axis < std::min(shape.size(), array.shape.size()); ++axis)
+      if (auto solved = solve(g.syms(), shape[axis], array.shape[axis])) out.insert(*solved);
+  }
+  return out;
+}
+
 // Values for the open dimensions of an artefact: from the shapes of the inputs that are given, else from --dim, else
 // what it was tuned for.
 Result<DimValues> values_for(const Artefact& a, const RunRequest& request) {
   DimValues out;
   for (const sym::Expr d : a.program.dims) out[a.program.syms->symbol_name(d)] = a.program.syms->typical(d);
-  const auto leaves = a.input.leaves(graph::Op::input);
-  for (size_t i = 0; i < request.inputs.size() && i < leaves.size() && !out.empty(); ++i) {
-    TRY_ASSIGN(const NpyArray array, read_npy(request.inputs[i]));
-    const graph::Shape& shape = a.input.type(leaves[i]).shape;
-    for (size_t axis = 0; axis < std::min(shape.size(), array.shape.size()); ++axis)
-      if (a.input.syms().kind(shape[axis]) == sym::Kind::symbol)
-        out[a.input.syms().symbol_name(shape[axis])] = array.shape[axis];
-  }
+  TRY_ASSIGN(const DimValues given, given_by(request.inputs, a.input));
+  for (const auto& [name, value] : given)
+    if (out.count(name)) out[name] = value;
   for (const auto& [name, option] : request.options.dims) {
     if (!out.count(name)) return diagnose(Code::undefined_name, name);
     if (option.is_range())
@@ -173,7 +183,7 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
   out.name = in.name();
   switch (in.format) {
     case Format::artefact: {
-      TRY_ASSIGN(Artefact a, load_artefact(request.path));
+      TRY_ASSIGN(Artefact a, load_artefact(request.path, &source));
       out.name = a.name;
       TRY_ASSIGN(const DimValues values, values_for(a, request));
       TRY_ASSIGN(const graph::Graph at, graph::bind(a.input, values));
@@ -232,6 +242,13 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
       // Standard input was read above and cannot be read again.
       c.input = std::move(in);
       c.source = source;
+      if (c.input.graph) {
+        TRY_ASSIGN(const DimValues given, given_by(request.inputs, *c.input.graph));
+        for (const auto& [name, value] : given) {
+          const auto it = c.options.dims.emplace(name, DimOption{value, value, value}).first;
+          if (it->second.lo <= value && value <= it->second.hi) it->second.representative = value;
+        }
+      }
       if (Diagnostics bad = run_passes(c, "schedule", "bind"); !bad.empty()) return bad;
       TRY_ASSIGN(const graph::Graph at, graph::bind(*c.bound, c.typical));
       if (Diagnostics bad = set_problem(out, at, graph::expand(at), request.options.seed); !bad.empty()) return bad;

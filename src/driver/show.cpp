@@ -142,7 +142,7 @@ Result<std::string> stage_text(const ShowRequest& r, SourceText& source) {
       if (r.stage == "asm") return jit::asm_text(*in.vec);
       break;
     case Format::artefact: {
-      TRY_ASSIGN(const Artefact a, load_artefact(r.path));
+      TRY_ASSIGN(const Artefact a, load_artefact(r.path, &source));
       if (r.stage.empty() || r.stage == "graph") return graph_text(a.input, r);
       if (r.stage == "stabilised") return graph_text(a.best, r);
       if (r.stage == "itgraph") {

@@ -218,6 +218,11 @@ Result<std::vector<ValueId>> Builder::add(Op op, std::vector<ValueId> operands, 
       }
     }
   }
+  if (op == Op::transpose) {  // as everywhere, axes may be counted from the end
+    auto perm = attributes.get<std::vector<int64_t>>("perm");
+    for (int64_t& p : perm) p += p < 0 ? static_cast<int64_t>(type(operands[0]).shape.size()) : 0;
+    attributes.set("perm", std::move(perm));
+  }
   return insert(op, std::move(operands), std::move(attributes));
 }
 

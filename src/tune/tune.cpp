@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/codes.hpp"
+#include "tune/placement.hpp"
 
 namespace cleave::tune {
 
@@ -178,23 +179,47 @@ class Tuner {
     return nullptr;
   }
 
-  runtime::Comparison compare(Runnable& candidate, int pairs) {
+  runtime::Comparison compare(Runnable& a, const Call& call_a, Runnable& b, const Call& call_b, int pairs) {
     const double begin = runtime::wall_seconds();
-    const Call a = call(*results_), b = call(unfused_results_);
     runtime::CompareOptions o;
     o.pairs = pairs;
     o.wall = options_.threads > 1;
     const runtime::Comparison c =
-        runtime::compare([&] { CHECK(candidate.run(a, *executor_).empty(), "a timed run failed"); },
-                         [&] { CHECK(unfused_->run(b, *executor_).empty(), "a timed run failed"); }, o);
+        runtime::compare([&] { CHECK(a.run(call_a, *executor_).empty(), "a timed run failed"); },
+                         [&] { CHECK(b.run(call_b, *executor_).empty(), "a timed run failed"); }, o);
     out_.measure_seconds += runtime::wall_seconds() - begin;
     return c;
+  }
+  runtime::Comparison compare(Runnable& candidate, int pairs) {
+    return compare(candidate, call(*results_), *unfused_, call(unfused_results_), pairs);
+  }
+
+  // The comparison that decides: of short programs in several places.
+  runtime::Comparison compare_finally(Runnable& candidate, const schedule::Candidate& schedule,
+                                      const schedule::Candidate& unfused, int pairs) {
+    std::vector<runtime::Comparison> places{compare(candidate, pairs)};
+    for (int place = 1;
+         place < kPlaces && places[0].interval.low > 1 && places[0].seconds_a < kPlacedBelow && !options_.interrupted();
+         ++place) {
+      const double begin = runtime::wall_seconds();
+      const auto a = recompiled(schedule.program), b = recompiled(unfused.program);
+      const Placement data_a(problem_, options_.seed + 2 * static_cast<uint64_t>(place)),
+          data_b(problem_, options_.seed + 2 * static_cast<uint64_t>(place) + 1);
+      out_.codegen_seconds += runtime::wall_seconds() - begin;
+      places.push_back(compare(*a, data_a.call(), *b, data_b.call(), pairs));
+    }
+    return together(std::move(places));
+  }
+  std::shared_ptr<Runnable> recompiled(const tile::Program& program) {
+    auto r = compile_(program);
+    CHECK(r, "a program that was compiled does not compile again: {}", text_of(r.errors()));
+    return *r;
   }
 
   // Wall seconds that the final pairs of n candidates take.
   double final_cost(size_t n) const {
     const double a_pair = 2 * (std::max(2e-3, unfused_run_) + std::max(2e-3, best_run_)) + 0.01;
-    return static_cast<double>(n) * options_.final_pairs * a_pair;
+    return static_cast<double>(n) * options_.final_pairs * a_pair * (best_run_ < kPlacedBelow ? kPlaces : 1);
   }
 
   void report(size_t tried, size_t all, bool new_best) {
@@ -278,7 +303,8 @@ class Tuner {
         const double left = (options_.budget.seconds - elapsed()) / static_cast<double>(finalists_.size() - i);
         const double share = std::clamp(left / std::max(1e-9, final_cost(1)), 0.0, 1.0);
         const int pairs = std::max(options_.pairs, static_cast<int>(share * options_.final_pairs));
-        trial.comparison = compare(*finalists_[i].runnable, pairs);
+        trial.comparison =
+            compare_finally(*finalists_[i].runnable, proposals[finalists_[i].trial].candidate, unfused, pairs);
         trial.seconds = trial.comparison->seconds_a;
       }
       finalists_[i].ratio = trial.comparison->ratio;
@@ -338,7 +364,7 @@ class Tuner {
       out_.speedup = r.speedup;
       out_.speedup_interval = r.interval;
       if (!r.current) {
-        trial.comparison = compare(*runnable, options_.final_pairs);
+        trial.comparison = compare_finally(*runnable, proposals[at].candidate, unfused, options_.final_pairs);
         trial.state = Trial::State::timed;
         if (trial.comparison->interval.low <= 1) {
           trial.state = Trial::State::waiting;

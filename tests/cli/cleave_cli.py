@@ -1,7 +1,9 @@
 """What the tests of the command share: running it, and small inputs."""
 
 import json
+import math
 import os
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -43,6 +45,13 @@ class CliTest(unittest.TestCase):
         else:
             path.write_text(content)
         return str(path)
+
+    def npy(self, name, shape):
+        """An array of f32 that counts from 0."""
+        header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({''.join(f'{n}, ' for n in shape)})}}".encode()
+        header += b" " * (117 - len(header)) + b"\n"
+        return self.file(name, b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + header +
+                         struct.pack(f"<{math.prod(shape)}f", *range(math.prod(shape))))
 
     def cleave(self, *arguments, stdin=None, timeout=120, environment=None):
         # What a test tunes is remembered in the test alone.

@@ -54,6 +54,25 @@ class Dims(CliTest):
                 run = self.json("run", what, "--dim", dim, "--check", "--threads", "1")
                 self.assertEqual(run["outputs"][0]["shape"], [s, 3])
 
+    def test_files_give_the_dimensions(self):
+        path = self.file("shifted.graph", """graph shifted {
+  dim B in 1..100
+  input X: f32[2*B + 1]
+  output Y = mul(X, 2.0)
+}
+""")
+        out = str(self.folder / "shifted")
+        self.ok("optimize", path, "--dim", "B=1..100@50", "--deterministic", "--threads", "1", "-o", out)
+        for n in (3, 7, 201):
+            file = self.npy("x.npy", [n])
+            for what in ([path], [path, "--dim", "B=1..100@50"], [out]):
+                run = self.json("run", *what, "--inputs", file, "--check", "--threads", "1")
+                self.assertEqual(run["outputs"][0]["shape"], [n])
+                self.assertEqual(run["outputs"][0]["highest"], 2 * (n - 1))
+        for what in (path, out):
+            self.fails(3, "`X`", "run", what, "--inputs", self.npy("even.npy", [8]), "--dim", "B=4")
+            self.fails(2, "error[CLV2014]", "run", what, "--inputs", self.npy("long.npy", [203]))
+
     def test_what_is_not_served_is_refused(self):
         out, _ = self.made()
         self.fails(2, "error[CLV2014]: the dimension `N` is 901, outside its range 0..900", "run", out, "--dim", "N=901")

@@ -78,6 +78,20 @@ class Errors(CliTest):
             (self.folder / "empty" / "manifest.json").write_text(text)
             self.fails(3, "error[CLV7005]", "run", "empty")
 
+    def test_damaged_files_of_an_artefact_are_named(self):
+        path = self.file("tiny.graph", TINY)
+        out = self.folder / "tiny"
+        self.ok("optimize", path, "--dim", "S=4", "--deterministic", "--threads", "1", "-o", str(out))
+        for name in ("graph/input.graph", "graph/best.graph", "kernels/program.tile", "machine.txt"):
+            with self.subTest(name):
+                whole = (out / name).read_text()
+                (out / name).write_text(whole + "?\n")
+                line = whole.count("\n") + 1
+                self.fails(3, f"{name}:{line}:", "run", out)
+                self.fails(3, f"{name}:{line}:", "show", out)
+                (out / name).write_text(whole)
+        self.ok("run", out)
+
     def test_files_of_no_known_format_are_refused(self):
         self.fails(3, "error[CLV7004]", "optimize", self.file("a.foo", "x"))
 

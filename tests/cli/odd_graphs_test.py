@@ -17,7 +17,8 @@ class OddGraphs(CliTest):
     def test_axes_counted_from_the_end(self):
         head = ("input x: f32[9, 5, 3]", "input i: i64[4, 2]")
         for line in ("gather(x, i, axis=-1)", "cumsum(x, axis=-2)", "argmax(x, axis=-1)", "concat(x, x, axis=-2)",
-                     "flip(x, axes=[-1])", "softmax(x, axis=-3)", "sum(x, axes=[-1, -3])", "iota(shape=[4, 5], axis=-1, dtype=i64)"):
+                     "flip(x, axes=[-1])", "softmax(x, axis=-3)", "sum(x, axes=[-1, -3])", "iota(shape=[4, 5], axis=-1, dtype=i64)",
+                     "transpose(x, perm=[-1, 0, -2])"):
             with self.subTest(line):
                 self.right(graph(*head, f"output A = {line}"))
 
