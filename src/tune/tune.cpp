@@ -187,7 +187,9 @@ class Tuner {
     const runtime::Comparison c =
         runtime::compare([&] { CHECK(a.run(call_a, *executor_).empty(), "a timed run failed"); },
                          [&] { CHECK(b.run(call_b, *executor_).empty(), "a timed run failed"); }, o);
-    out_.measure_seconds += runtime::wall_seconds() - begin;
+    const double wall = runtime::wall_seconds() - begin;
+    out_.measure_seconds += wall;
+    pair_wall_ = wall / pairs;
     return c;
   }
   runtime::Comparison compare(Runnable& candidate, int pairs) {
@@ -216,10 +218,10 @@ class Tuner {
     return *r;
   }
 
-  // Wall seconds that the final pairs of n candidates take.
+  // Wall seconds that the final pairs of n candidates take, by the pairs so far: on a busy machine far more than CPU
+  // time.
   double final_cost(size_t n) const {
-    const double a_pair = 2 * (std::max(2e-3, unfused_run_) + std::max(2e-3, best_run_)) + 0.01;
-    return static_cast<double>(n) * options_.final_pairs * a_pair * (best_run_ < kPlacedBelow ? kPlaces : 1);
+    return static_cast<double>(n) * options_.final_pairs * pair_wall_ * (best_run_ < kPlacedBelow ? kPlaces : 1);
   }
 
   void report(size_t tried, size_t all, bool new_best) {
@@ -418,6 +420,7 @@ class Tuner {
   Reference reference_;
   std::shared_ptr<Runnable> unfused_;
   double unfused_run_ = 0, best_run_ = 0;
+  double pair_wall_ = 0;  // wall seconds of a pair in the last comparison
   std::vector<Runner> finalists_;
   Outcome out_;
 };
