@@ -15,6 +15,10 @@ using sym::Expr;
 
 namespace {
 
+// Elements of tiles that one task of a light kernel handles at least, and most elements that it keeps whole.
+constexpr int64_t kTaskElements = 8192;
+constexpr int64_t kWholeElements = 1 << 17;
+
 bool contains(const std::vector<Expr>& list, Expr s) { return std::find(list.begin(), list.end(), s) != list.end(); }
 void add_unique(std::vector<Expr>& to, Expr s) {
   if (!contains(to, s)) to.push_back(s);
@@ -25,6 +29,52 @@ bool mentions(const sym::Pool& syms, const tile::Load& l, Expr s) {
 }
 
 }  // namespace
+
+LightTasks light_tasks(const Plan& plan, const Group& group, const std::vector<Expr>& common) {
+  struct Work {
+    std::vector<Expr> axes;
+    bool reduces;
+    double work;
+    int64_t elements;  // of one task
+  };
+  std::vector<Work> units;
+  double total = 0;
+  for (size_t u : group.units) {
+    const auto reduced = reduced_of(plan, group, u);
+    Work w{axes_of(plan, group, u), !reduced.empty(), plan.units[u].work, 1};
+    const auto take = [&](Expr s) {
+      w.elements = std::min(w.elements * std::max<int64_t>(extent_of(plan, s), 1), kTaskElements);
+    };
+    for (Expr s : w.axes)
+      if (!contains(common, s)) take(s);
+    for (Expr s : reduced) take(s);
+    total += w.work;
+    units.push_back(std::move(w));
+  }
+  LightTasks out;
+  // Enough elements a task, last indices first.
+  for (size_t i = common.size(); i-- > 0;) {
+    const Expr s = common[i];
+    const int64_t n = most_of(plan, s), typical = std::max<int64_t>(1, extent_of(plan, s));
+    int64_t most = 1;
+    for (const Work& w : units) most = std::max(most, w.elements);
+    int64_t step = std::min(n, kTaskElements / most);
+    if (step < n) {
+      double again = 0;
+      for (const Work& w : units)
+        if (w.reduces && !contains(w.axes, s)) again += w.work * static_cast<double>((typical - 1) / step);
+      if (again > kMostRecomputed * total && n <= kWholeElements) {
+        step = n;
+        out.whole.push_back(s);
+      } else {
+        out.loops.insert(out.loops.begin(), {s, step});
+      }
+    }
+    for (Work& w : units)
+      if (contains(w.axes, s)) w.elements = std::min(w.elements * std::min(step, typical), kTaskElements);
+  }
+  return out;
+}
 
 Roles roles_of(const sym::Pool& syms, const std::vector<Expr>& axes, const tile::Load& a, const tile::Load& b) {
   Roles r;
@@ -68,9 +118,6 @@ Roles product_roles(const Plan& plan, const Group& group, size_t unit) {
 
 namespace {
 
-// Elements of tiles that one task of a light kernel handles at least, and most elements that it keeps whole.
-constexpr int64_t kTaskElements = 8192;
-constexpr int64_t kWholeElements = 1 << 17;
 constexpr int64_t kWholeColumns = 256;
 constexpr int64_t kWholeDepth = 512;
 // Products of so few rows wait for their weights rather than for the multiply-adds.
@@ -152,7 +199,10 @@ class KernelBuilder {
       most = u.work;
       roles = own;
     }
-    if (most < 0) return light_tasks(*common);
+    if (most < 0) {
+      parallel_ = light_tasks(plan_, group_, *common).loops;
+      return;
+    }
     const auto widest = [&](const std::vector<Expr>& list) {
       Expr best;
       for (Expr s : list)
@@ -172,25 +222,6 @@ class KernelBuilder {
       }
       if (step < longest(s)) parallel_.push_back({s, step});
     }
-  }
-
-  // Enough elements a task, last indices first.
-  void light_tasks(const std::vector<Expr>& common) {
-    int64_t rest = 1;
-    std::vector<Expr> seen;
-    for (const Member& m : units_)
-      for (const auto* list : {&m.axes, &m.reduced})
-        for (Expr s : *list)
-          if (!contains(common, s)) add_unique(seen, s);
-    for (Expr s : seen) rest = std::min(rest * std::max<int64_t>(extent(s), 1), kTaskElements);
-    std::vector<Loop> loops;
-    for (size_t i = common.size(); i-- > 0;) {
-      const int64_t n = longest(common[i]);
-      const int64_t step = std::min(n, std::max<int64_t>(1, kTaskElements / std::max<int64_t>(rest, 1)));
-      rest *= std::min(step, std::max<int64_t>(1, extent(common[i])));
-      if (step < n) loops.push_back({common[i], step});
-    }
-    parallel_.assign(loops.rbegin(), loops.rend());
   }
 
   Expr rename(Expr s) const {

@@ -18,4 +18,16 @@ Roles roles_of(const sym::Pool& syms, const std::vector<sym::Expr>& axes, const 
 
 Roles product_roles(const Plan& plan, const Group& group, size_t unit);
 
+// The tasks of a group without products: of `common`, the indices that all its visible results carry, those that are
+// cut, with their steps; and those that are left whole, because each piece would compute the same reductions again (the
+// columns of a normalisation, whose rows are summed in each task).
+struct LightTasks {
+  std::vector<itgraph::Loop> loops;
+  std::vector<sym::Expr> whole;
+};
+LightTasks light_tasks(const Plan& plan, const Group& group, const std::vector<sym::Expr>& common);
+
+// The share of a group's work that may be done again in exchange for fewer kernels.
+constexpr double kMostRecomputed = 0.1;
+
 }  // namespace cleave::schedule

@@ -18,7 +18,6 @@ namespace {
 // Columns of a product computed at once by one task at least; an index of at most kWhole stays whole in every task.
 constexpr int64_t kWhole = 256;
 constexpr int64_t kRows = 64;
-constexpr double kMostRecomputed = 0.1;
 // Groups below this much work may lose parallel indices when they are merged.
 constexpr double kSmallWork = 1 << 15;
 
@@ -226,9 +225,13 @@ class Grouper {
     for (size_t u : g.units) w += plan_.units[u].work;
     return w;
   }
+  // Tasks that could run at once.
   double parallelism(const Group& g) const {
+    const std::vector<Expr> cut = common(g);
+    const std::vector<Expr> whole = heavy(g) ? std::vector<Expr>{} : light_tasks(plan_, g, cut).whole;
     double p = 1;
-    for (Expr s : common(g)) p *= static_cast<double>(extent_of(plan_, s));
+    for (Expr s : cut)
+      if (std::find(whole.begin(), whole.end(), s) == whole.end()) p *= static_cast<double>(extent_of(plan_, s));
     return p;
   }
 
@@ -237,6 +240,10 @@ class Grouper {
   double recomputed(const Group& g) const {
     const auto cut = common(g);
     const bool products = heavy(g);
+    std::map<Expr, int64_t> pieces;  // of a group without products
+    if (!products)
+      for (const itgraph::Loop& l : light_tasks(plan_, g, cut).loops)
+        pieces[l.index] = (std::max<int64_t>(1, extent_of(plan_, l.index)) + l.step - 1) / l.step;
     std::vector<Expr> columns;
     for (size_t u : g.units)
       if (plan_.units[u].heavy)
@@ -247,8 +254,13 @@ class Grouper {
       double factor = 1;
       for (Expr s : cut) {
         if (std::find(own.begin(), own.end(), s) != own.end()) continue;
-        const bool wide = !products || std::find(columns.begin(), columns.end(), s) != columns.end();
-        const int64_t n = extent_of(plan_, s), tile = wide ? kWhole : kRows;
+        if (!products) {
+          const auto it = pieces.find(s);
+          factor *= it == pieces.end() ? 1.0 : static_cast<double>(it->second);
+          continue;
+        }
+        const int64_t n = extent_of(plan_, s);
+        const int64_t tile = std::find(columns.begin(), columns.end(), s) != columns.end() ? kWhole : kRows;
         factor *= static_cast<double>((n + tile - 1) / tile);
       }
       extra += plan_.units[u].work * (factor - 1);

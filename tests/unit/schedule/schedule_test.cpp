@@ -93,6 +93,35 @@ graph swiglu {
   EXPECT_EQ(judged(g, 1, testing::Magnitude::unit), "");
 }
 
+// A task has whole rows of what it normalises: a piece of a row would need the sums of all of it.
+TEST(Schedule, NormalisationsReduceEachRowOnce) {
+  Options o;
+  o.machine = host_machine();
+  for (const char* shape : {"32, 128", "7, 200", "1, 1000", "3, 5, 300", "128, 768", "300, 3"})
+    for (const char* op :
+         {"layer_norm(x, axes=[-1], eps=0.00001)", "rms_norm(x, axes=[-1], eps=0.00001)", "softmax(x, axis=-1)",
+          "log_softmax(x, axis=-1)", "sub(x, mean(x, axes=[-1], keepdims=true))",
+          "div(x, sqrt(sum(square(sub(x, amax(x, axes=[-1], keepdims=true))), axes=[-1], keepdims=true)))"}) {
+      SCOPED_TRACE(fmt::format("{} of [{}]", op, shape));
+      const auto of = [&](std::string_view body) {
+        const graph::Graph g = graph::expand(
+            graph::parse({"g", fmt::format("graph g {{\n  input x: f32[{}]\n  output y = {}\n}}\n", shape, body)})
+                .value());
+        return unfused(g, o).value();
+      };
+      const Candidate c = of(op);
+      ASSERT_EQ(c.kernels.size(), 1u) << tile::print(c.program);
+      double flops = 0;
+      for (const KernelEstimate& k : c.kernels) flops += k.flops;
+      double elements = 1;
+      const tile::Program& p = c.program;
+      for (sym::Expr e : p.buffer(p.buffers_in(tile::Place::input).at(0)).shape)
+        elements *= static_cast<double>(p.syms->typical(e));
+      // An exponential or a logarithm counts as some twenty operations; no row is reduced twice.
+      EXPECT_LE(flops, 64 * elements) << tile::print(p);
+    }
+}
+
 TEST(Schedule, UnfusedHasAKernelForEachContractionAndChain) {
   const auto c = unfused(parsed(R"(
 graph attention {
