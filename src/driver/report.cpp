@@ -17,6 +17,13 @@ double peak_flops(const Compilation& c) {
   return gflops * 1e9;
 }
 
+// Data that fits a cache is there from the kernel or the run before.
+double read_gbytes(const Machine& m, double bytes) {
+  return bytes <= static_cast<double>(m.l2_bytes)   ? m.l2_gbytes
+         : bytes <= static_cast<double>(m.l3_bytes) ? m.l3_gbytes
+                                                    : m.dram_gbytes;
+}
+
 }  // namespace
 
 std::vector<KernelReport> kernel_reports(const Compilation& c) {
@@ -37,7 +44,8 @@ std::vector<KernelReport> kernel_reports(const Compilation& c) {
       r.bytes = it->second->bytes;
       r.predicted_seconds = it->second->seconds;
       const double compute = peak_flops(c) > 0 ? *r.flops / peak_flops(c) : 0;
-      const double memory = c.machine.dram_gbytes > 0 ? *r.bytes / (c.machine.dram_gbytes * 1e9) : 0;
+      const double bandwidth = 1e9 * read_gbytes(c.machine, *r.bytes);
+      const double memory = bandwidth > 0 ? *r.bytes / bandwidth : 0;
       if (compute > 0 || memory > 0) r.bound_by = compute >= memory ? "compute" : "memory";
       if (r.seconds && *r.seconds > 0 && !r.bound_by.empty())
         r.roofline_pct = 100 * std::max(compute, memory) / *r.seconds;

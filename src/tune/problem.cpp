@@ -3,11 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 
 #include "base/codes.hpp"
 #include "base/rng.hpp"
+#include "graph/spec.hpp"
 
 namespace cleave::tune {
 
@@ -19,12 +21,44 @@ using graph::ValueId;
 
 namespace {
 
-// What the integers of a leaf mean.
+// What the integers of a leaf mean, and how large its reals are.
 struct Meaning {
   enum class Kind { plain, position, pointers, lengths } kind = Kind::plain;
   int64_t limit = 4;  // positions: below this; pointers: the total; lengths: the most
   int64_t most = 0;   // pointers: the longest row
+  double deviation = 1;
 };
+
+// Inputs that are the weights of a layer, by the number of terms of its sums: matrices that multiply computed values.
+std::map<ValueId, int64_t> weights(const Graph& g) {
+  std::map<ValueId, ValueId> leaf_of;  // through casts and views
+  std::map<ValueId, int64_t> out;
+  for (NodeId id : g.node_ids()) {
+    const Node& n = g.node(id);
+    const graph::Category category = graph::info(n.op).category;
+    if (category == graph::Category::leaf) {
+      leaf_of[n.results[0]] = n.results[0];
+    } else if (category == graph::Category::cast || category == graph::Category::view) {
+      if (const auto it = leaf_of.find(n.operands[0]); n.operands.size() == 1 && it != leaf_of.end())
+        for (ValueId r : n.results) leaf_of[r] = it->second;
+    } else if (n.op == Op::contract && n.operands.size() == 2) {
+      for (size_t i = 0; i < 2; ++i) {
+        const auto it = leaf_of.find(n.operands[i]);
+        if (it == leaf_of.end() || leaf_of.count(n.operands[1 - i])) continue;
+        const ValueId leaf = it->second;
+        if (g.producer(leaf).op != Op::input || !is_real(g.type(leaf).dtype) || g.type(leaf).shape.size() != 2)
+          continue;
+        const graph::ContractSpec spec = graph::parse_contract_spec(n.attributes.get<std::string>("spec")).value();
+        const graph::IndexNames &own = spec.operands[i], summed = spec.reduced();
+        int64_t terms = 1;
+        for (size_t a = 0; a < own.size(); ++a)
+          if (std::find(summed.begin(), summed.end(), own[a]) != summed.end()) terms *= g.extents(n.operands[i]).at(a);
+        out[leaf] = std::max(out[leaf], terms);
+      }
+    }
+  }
+  return out;
+}
 
 // Follows each integer leaf through casts and views to the operator that gives it a meaning.
 std::map<ValueId, Meaning> meanings(const Graph& g) {
@@ -81,16 +115,16 @@ std::map<ValueId, Meaning> meanings(const Graph& g) {
 // as memory is written.
 constexpr int64_t kPeriod = 4194301;
 
-void fill_reals(Array& a, Rng& rng) {
+void fill_reals(Array& a, Rng& rng, double deviation) {
   const int64_t n = a.elements(), width = byte_size(a.dtype), first = std::min(n, kPeriod);
   auto* at = a.data.bytes();
-  for (int64_t i = 0; i < first; ++i, at += width) store_real(a.dtype, at, round_to(a.dtype, rng.normal()));
+  for (int64_t i = 0; i < first; ++i, at += width) store_real(a.dtype, at, round_to(a.dtype, deviation * rng.normal()));
   for (int64_t i = first; i < n; i += kPeriod, at += kPeriod * width)
     std::memcpy(at, a.data.bytes(), static_cast<size_t>(std::min(kPeriod, n - i) * width));
 }
 
 void fill(Array& a, Rng& rng, const Meaning& meaning) {
-  if (is_real(a.dtype)) return fill_reals(a, rng);
+  if (is_real(a.dtype)) return fill_reals(a, rng, meaning.deviation);
   const int64_t n = a.elements();
   auto* at = a.data.bytes();
   const int64_t width = byte_size(a.dtype);
@@ -150,12 +184,15 @@ Result<Data> random_data(const Graph& graph, uint64_t seed) {
 
   Data out;
   const auto meaning = meanings(graph);
+  const auto weight = weights(graph);
   Rng rng(seed);
   for (ValueId v : graph.leaves()) {
     const Node& n = graph.producer(v);
     const auto& name = n.attributes.get<std::string>("name");
     const auto known = meaning.find(v);
-    const Meaning m = known == meaning.end() ? Meaning{} : known->second;
+    Meaning m = known == meaning.end() ? Meaning{} : known->second;
+    if (const auto w = weight.find(v); w != weight.end())
+      m.deviation = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, w->second)));
     Array a = make_array(name, graph.type(v).dtype, graph.extents(v));
     if (n.op == Op::constant) {
       const std::vector<std::byte> bytes_of =

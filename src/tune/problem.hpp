@@ -44,9 +44,11 @@ struct Problem {
   std::vector<Array> constants;
 };
 
-// Seeded random data: reals are normal with deviation 1; integers that are used as positions (indices of a gather,
-// row pointers and lengths of ragged and paged inputs) are valid ones, others small. Errors: dims without a value, or
-// more data than the limit. `graph` is not yet expanded, so that ragged and paged inputs are recognised.
+// Seeded random data: reals are normal with deviation 1, but those of matrices that multiply computed values (weights)
+// have the deviation (terms of the sum)^-1/2, as trained and freshly initialised ones do: deep graphs with larger ones
+// amplify rounding until no result can be judged. Integers that are used as positions (indices of a gather, row
+// pointers and lengths of ragged and paged inputs) are valid ones, others small. Errors: dims without a value, or more
+// data than the limit. `graph` is not yet expanded, so that ragged and paged inputs are recognised.
 struct Data {
   std::vector<Array> inputs;
   std::vector<double> scalars;

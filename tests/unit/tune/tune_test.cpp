@@ -411,6 +411,30 @@ TEST(RandomData, GivesValidPositionsPointersAndLengths) {
   EXPECT_NE(tensor_of(random_data(g, 4).value().inputs[0]).reals, tensor_of(d.inputs[0]).reals);
 }
 
+TEST(RandomData, GivesWeightsTheDeviationOfWeights) {
+  const graph::Graph g = graph::parse({"g", R"(graph g {
+    input X: f32[40, 64]
+    input W: f32[64, 100]
+    input V: f32[50, 100]
+    input K: f32[2, 70, 50]
+    H = relu(contract("s k, k n -> s n", X, W))
+    J = contract("s n, o n -> s o", H, cast(V, dtype=f32))
+    output S = contract("s o, b l o -> b s l", J, K)
+  })"})
+                             .value();
+  const Data d = random_data(g, 3).value();
+  const auto deviation = [&](size_t i) {
+    const oracle::Tensor t = tensor_of(d.inputs[i]);
+    double squares = 0;
+    for (double x : t.reals) squares += x * x;
+    return std::sqrt(squares / static_cast<double>(t.reals.size()));
+  };
+  EXPECT_NEAR(deviation(0), 1, 0.1);
+  EXPECT_NEAR(deviation(1), 1, 0.1) << "what multiplies an input may be either side";
+  EXPECT_NEAR(deviation(2), 0.1, 0.01);
+  EXPECT_NEAR(deviation(3), 1, 0.1) << "keys and values are data";
+}
+
 TEST(RandomData, RefusesWhatDoesNotFit) {
   const graph::Graph g = graph::parse({"g", "graph g {\n input X: f32[1048576, 65536]\n output Y = exp(X)\n}"}).value();
   const auto d = random_data(g, 1);
