@@ -114,6 +114,27 @@ def _logsumexp(e, x, axes, keepdim=False):
     return e.add("logsumexp", e.value(x, e.dtype()), keepdims=bool(keepdim), **_axes(e, x, axes))
 
 
+@row("aten.linalg_vector_norm")
+def _vector_norm(e, x, order=2, axes=None, keepdim=False, *, dtype=None):
+    result = e.dtype()
+    wide = "f32" if result in ("f16", "bf16") else result  # powers of 16-bit numbers leave their range
+    v = e.add("abs", e.value(x, wide))
+    if e.rank(x) == 0 and order != 0:
+        return e.cast(v, result)
+    total = lambda op, y: y if e.rank(x) == 0 else e.add(op, y, keepdims=bool(keepdim), **_axes(e, x, axes))
+    if order in (math.inf, -math.inf):
+        v = total("amax" if order > 0 else "amin", v)
+    elif order == 0:
+        v = total("sum", e.cast(e.add("ne", v, e.literal(0, wide)), wide))
+    elif order == 1:
+        v = total("sum", v)
+    elif order == 2:
+        v = e.add("sqrt", total("sum", e.add("square", v)))
+    else:
+        v = e.add("pow", total("sum", e.add("pow", v, e.literal(order, wide))), e.literal(1 / order, wide))
+    return e.cast(v, result)
+
+
 @row("aten.softmax", "aten._softmax", "aten._safe_softmax")
 def _softmax(e, x, axis, *_, **__):
     named = {"empty": "zero"} if e.node.target._overloadpacket.__name__ == "_safe_softmax" else {}
@@ -169,21 +190,22 @@ def _group_norm(e, x, *args):
 
 
 @row("aten.batch_norm", "aten._native_batch_norm_legit_no_training", "aten.cudnn_batch_norm", "aten._batch_norm_no_update",
-     "aten.native_batch_norm")
-def _batch_norm(e, x, weight, bias, mean, variance, *rest):
-    name = e.node.target._overloadpacket.__name__
-    if name in ("batch_norm", "native_batch_norm", "cudnn_batch_norm"):
-        if rest[0]:
-            raise refuse(f"aten.{name} in training")
-        eps = rest[2]
-    else:
-        eps = rest[1]
-    if mean is None:
-        raise refuse(f"aten.{name} without running statistics")
-    dtype, rank = e.dtype(), e.rank(x)
+     "aten.native_batch_norm", "aten._native_batch_norm_legit")
+def _batch_norm(e, x, weight, bias, *rest):
+    name, dtype, rank = e.node.target._overloadpacket.__name__, e.dtype(), e.rank(x)
+    mean, variance = (None, None) if e.node.target._overloadname == "no_stats" else rest[:2]
+    rest = rest if e.node.target._overloadname == "no_stats" else rest[2:]
+    named = "no_training" in name or "no_update" in name  # these do not say whether they train
+    training, eps = (False, rest[1]) if named else (rest[0], rest[2])
+    if mean is not None and training:
+        raise refuse(f"aten.{name} in training")
     by_channel = lambda p: e.reshape(e.value(p, dtype), [e.shape(p)[0] if i == 1 else 1 for i in range(rank)])
-    scale = e.add("rsqrt", e.add("add", by_channel(variance), e.literal(eps, dtype)))
-    v = e.add("mul", e.add("sub", e.value(x), by_channel(mean)), scale)
+    v = e.value(x, dtype)
+    if mean is None:  # statistics of the batch
+        centre, spread = e.add("moments", v, axes=[i for i in range(rank) if i != 1], keepdims=True)
+    else:
+        centre, spread = by_channel(mean), by_channel(variance)
+    v = e.add("mul", e.add("sub", v, centre), e.add("rsqrt", e.add("add", spread, e.literal(eps, dtype))))
     if weight is not None:
         v = e.add("mul", v, by_channel(weight))
     if bias is not None:

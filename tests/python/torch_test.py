@@ -188,6 +188,12 @@ OPERATORS = {
     "norms": lambda: F.layer_norm(x5, (5, 6)) + F.rms_norm(x5, (6,), r(6)),
     "group norm": lambda: F.group_norm(torch.cat([x5, x5[:, :1]], 1), 2, torch.ones(4) * 2, torch.ones(4)),
     "batch norm": lambda: F.batch_norm(x5, torch.zeros(3), torch.ones(3), r(3), r(3)),
+    "batch statistics": lambda: F.batch_norm(x5, None, None, r(3), r(3), training=True) + F.instance_norm(x5, eps=1e-3),
+    "vector norms": lambda: torch.linalg.vector_norm(x5, dim=(1, -1), keepdim=True) + torch.norm(x5, p="fro")
+        + sum(torch.linalg.vector_norm(x5, p, dim=2, keepdim=True) for p in (0, 1, 3.5, float("inf"), -float("inf"))),
+    "vector norms of scalars": lambda: sum(torch.linalg.vector_norm(-x34[0, 0], p) for p in (0, 1, 2, 3)),
+    "norms of 16 bits": lambda: (torch.linalg.vector_norm((1000 * x34).half(), dim=1) < 60000).float(),
+    "triplet margin": lambda: F.triplet_margin_loss(x34, y34, r(3, 4) * 0.5),
     "matmuls": lambda: x34 @ y34.T + (x5 @ r(6, 3)).sum() + torch.mv(x34, y34[0])[:, None],
     "einsum": lambda: torch.einsum("abcde,bf,e->acf", x5, y34, x5[0, 0, 0, 0]),
     "addmm": lambda: torch.addmm(x34, x34, r(4, 4), beta=0.5, alpha=2),
