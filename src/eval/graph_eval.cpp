@@ -89,6 +89,11 @@ Result<std::vector<Tensor>> run(const Graph& original, std::span<const Tensor> i
     return copy;
   };
   auto node = [&](const Site& site, std::span<const Tensor* const> in) {
+    if (!options.round_casts && site.node.op == graph::Op::cast && in[0]->real() && is_real(site.dtype())) {
+      Tensor same = *in[0];
+      same.dtype = site.dtype();
+      return std::vector<Tensor>{std::move(same)};
+    }
     std::vector<Tensor> results = apply_primitive(site, in);
     if (round)
       for (Tensor& t : results) round_to_storage(t);

@@ -280,6 +280,13 @@ struct Parser {
     return std::nullopt;
   }
 
+  // A literal of integers holds what 64 bits do.
+  bool fits(const Token& at, double value, DType dtype) {
+    if (is_real(dtype) || (value >= -0x1p63 && value < 0x1p63)) return true;
+    cursor->fail(diagnose_at(at.range, Code::number_out_of_range, print_number(value, true), "64 bits"));
+    return false;
+  }
+
   // operand := NAME | NUM | call     (a bare number is a literal: f32 when written with a point, else i64)
   std::optional<ValueId> operand() {
     const Token t = cursor->peek();
@@ -288,7 +295,7 @@ struct Parser {
       const bool real = t.kind == TokenKind::real || cursor->peek(1).kind == TokenKind::real || t.text == "inf" ||
                         t.text == "nan" || cursor->peek(1).text == "inf";
       const auto v = cursor->expect_number("a number");
-      if (!v) return std::nullopt;
+      if (!v || !fits(t, *v, real ? DType::f32 : DType::i64)) return std::nullopt;
       return builder.literal(*v, real ? DType::f32 : DType::i64);
     }
     if (t.kind == TokenKind::identifier && cursor->peek(1).text == "(") {
@@ -352,6 +359,9 @@ struct Parser {
     }
     cursor->take();
     cursor->leave();
+    if (*op == Op::literal && attributes.has("value") && attributes.has("dtype") &&
+        !fits(t, attributes.get<double>("value"), attributes.get<DType>("dtype")))
+      return std::nullopt;
     auto results = builder.add(*op, std::move(operands), std::move(attributes));
     if (!results) {
       fail_at(t, results.errors());

@@ -35,7 +35,8 @@ class OddGraphs(CliTest):
 
     def test_whole_numbers_are_exact_or_refused(self):
         for line in ("add(i, 9007199254740993)", "gt(i, 9223372036854775807)",
-                     "literal(dtype=i64, value=9007199254740993)"):
+                     "literal(dtype=i64, value=9007199254740993)", "add(i, 99999999999999999999)",
+                     "add(i, -99999999999999999999)", "literal(dtype=i32, value=1e20)", "literal(dtype=i64, value=nan)"):
             self.fails(3, "error[CLV1004]", "show", self.file("g.graph", graph("input i: i64[4]", f"output A = {line}")))
         self.right(graph("input i: i64[4]", "output A = add(i, 9007199254740992)", "output B = add(i, -9223372036854775808)"))
 

@@ -68,6 +68,73 @@ void refuse_truncations(const std::string& text, const std::string& name) {
   }
 }
 
+// The search rounds 16-bit values elsewhere, and masks are zeros and ones.
+TEST(Check, CertificatesOfEveryTypeAreAccepted) {
+  for (const char* dtype : {"f16", "bf16", "f32", "f64"})
+    for (const char* scores :
+         {"S", "where(M, S, -inf)", "cast(S, dtype=f32)", "add(S, mul(sub(cast(M, dtype=f32), 1.0), 1000.0))"})
+      for (const char* weights : {"softmax(T, axis=-1)", "T", "sigmoid(T)"}) {
+        const std::string text = fmt::format(R"(graph g {{
+  input Q: {0}[6, 16]
+  input K: {0}[7, 16]
+  input V: {0}[7, 5]
+  input M: bool[6, 7]
+  S = mul(contract("s d, l d -> s l", Q, K), 0.25)
+  T = {1}
+  P = {2}
+  output O = contract("s l, l d -> s d", P, V)
+}})",
+                                             dtype, scores, weights);
+        const auto g = graph::parse({"g", text});
+        ASSERT_TRUE(g.ok()) << render(g.errors(), nullptr);
+        const auto r = algebra::search(graph::expand(*g));
+        ASSERT_TRUE(r.ok());
+        for (size_t k = 0; k < r->graphs.size(); ++k) {
+          const auto certificate = algebra::certificate(graph::expand(*g), k);
+          if (!certificate.ok()) continue;  // the graph as given
+          const auto report = check_certificate(*certificate);
+          EXPECT_TRUE(report.ok()) << text << "\n" << k << " " << (report.ok() ? "" : render(report.errors(), nullptr));
+        }
+      }
+}
+
+// Between two stable forms an exponential may overflow even in float64.
+TEST(Check, CertificatesOfLongSumsOfExponentialsAreAccepted) {
+  const auto g = graph::parse({"g", R"(graph g {
+  input X: f32[21, 40]
+  input A: f32[40, 8]
+  input B: f32[40, 8]
+  Q = contract("s k, k d -> s d", X, A)
+  K = contract("s k, k d -> s d", X, B)
+  P = softmax(contract("s d, l d -> s l", Q, K), axis=-1)
+  output O = contract("s l, l d -> s d", P, X)
+})"});
+  ASSERT_TRUE(g.ok());
+  const auto r = algebra::search(graph::expand(*g));
+  ASSERT_TRUE(r.ok());
+  for (size_t k = 0; k < r->graphs.size(); k += 3) {
+    const auto certificate = algebra::certificate(graph::expand(*g), k);
+    if (!certificate.ok()) continue;
+    const auto report = check_certificate(*certificate);
+    EXPECT_TRUE(report.ok()) << k << " " << (report.ok() ? "" : render(report.errors(), nullptr));
+  }
+  // What is infinite on any data is refused.
+  EXPECT_NE(
+      difference(graph::parse({"g", "graph g {\n  input x: f32[5]\n  output y = mul(x, 1.0)\n}"}).value(),
+                 graph::parse({"g", "graph g {\n  input x: f32[5]\n  output y = div(x, 0.0)\n}"}).value(), {}, nullptr),
+      "");
+}
+
+TEST(Check, ARoundingThatIsThePointMayNotGo) {
+  const auto of = [](const char* y) {
+    return graph::parse({"g", fmt::format("graph g {{\n  input x: f32[9]\n  output y = {}\n}}", y)}).value();
+  };
+  EXPECT_NE(difference(of("sub(x, cast(cast(x, dtype=f16), dtype=f32))"), of("sub(x, x)"), {}, nullptr), "");
+  EXPECT_EQ(difference(of("cast(cast(mul(x, 0.5), dtype=f16), dtype=f32)"),
+                       of("mul(cast(cast(x, dtype=f16), dtype=f32), 0.5)"), {}, nullptr),
+            "");
+}
+
 TEST(Check, CertificatesOfSplitGraphsAreAcceptedAndTheirChangesRefused) {
   size_t tried = 0;
   for (const auto& s : subgraphs()) {
