@@ -404,7 +404,7 @@ class Reader {
   // Values at which large graphs are cut: walking in topological order, after each `max_region_nodes` ordinary nodes
   // the place of the last half where the fewest values cross.
   std::set<ValueId> choose_cuts() const {
-    std::set<ValueId> cuts;
+    std::set<ValueId> cuts = options_.cuts;
     std::vector<uint32_t> last_use(g_.value_count(), 0), order;
     for (NodeId id : g_.node_ids())
       for (ValueId v : g_.node(id).operands) last_use[v.index] = id.index;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <span>
 
 #include "algebra/form.hpp"
@@ -16,6 +17,7 @@ struct ReadOptions {
   size_t max_region_nodes = 48;  // a region with more is cut where the fewest values cross
   bool rounding_free = true;     // in graphs with f16 or bf16 inputs, explicit roundings between reals may move
   int split = -1;                // an axis class (Splittable) to read as a pair: which part, and where in the part
+  std::set<graph::ValueId> cuts = {};  // regions end at these values too
 };
 
 struct Root {

@@ -1,4 +1,5 @@
 #include "algebra/search.hpp"
+#include "algebra/cuts.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -83,6 +84,9 @@ void reduced_labels(const Form& form, TermId id, std::set<uint32_t>& out, std::s
   for (IndexId i : form.at(id).bound) out.insert(form.at(i).label);
   for (TermId a : form.at(id).args) reduced_labels(form, a, out, seen);
 }
+
+// Values of a region from which on it is cut further, if it can be.
+constexpr size_t kRich = 600;
 
 std::vector<Alternative> search_region(const Program& program, const Step& step, const SearchOptions& options,
                                        SearchResult& result) {
@@ -263,11 +267,19 @@ Result<SearchResult> search(const Graph& given, const SearchOptions& options) {
   const Graph& graph = options.split.empty() ? given : own;
   if (Diagnostics bad = verify(graph); !bad.empty()) return bad;
   SearchResult result;
-  Program program = read(graph, {48, options.rounding_free, -1});
+  ReadOptions reading{48, options.rounding_free, -1};
+  Program program = read(graph, reading);
   if (!options.split.empty()) {
-    TRY_ASSIGN(const int axis_class, class_to_split(program, options.split));
-    program = read(graph, {48, options.rounding_free, axis_class});
+    TRY_ASSIGN(reading.split, class_to_split(program, options.split));
+    program = read(graph, reading);
   }
+  for (const Step& step : program.steps) {
+    if (step.barrier.valid() || options.stop()) continue;
+    const std::vector<graph::ValueId> cuts = inner_cuts(program, step);
+    if (!cuts.empty() && richer_than(program, step, std::min(kRich, options.max_values)))
+      reading.cuts.insert(cuts.begin(), cuts.end());
+  }
+  if (!reading.cuts.empty()) program = read(graph, reading);
   std::vector<std::vector<Alternative>> by_step;
   size_t most = 1;
   for (const Step& step : program.steps) {

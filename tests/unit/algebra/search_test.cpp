@@ -44,13 +44,13 @@ TEST(Search, EverySubgraphSaturatesWithinTheGateAndAllItsGraphsAreRight) {
 }
 
 // Layers of a model with residual streams, all widths alike, and one causal mask for all of them.
-Graph model(int layers) {
+Graph model(int layers, const std::string& norm = "rms_norm") {
   std::string text = "graph model {\n  dim S in 1..64\n  input X0: f32[S, 8]\n";
   for (int l = 0; l < layers; ++l)
     for (int w = 0; w < 7; ++w)
       text += fmt::format("  const W{}_{}: f32[8, 8] = normal(seed={}, mean=0.0, scale=0.3)\n", w, l, 7 * l + w);
   for (int l = 0; l < layers; ++l) {
-    text += fmt::format("  N{0} = rms_norm(X{0}, axes=[1], eps=1e-6)\n", l);
+    text += fmt::format("  N{0} = {1}(X{0}, axes=[1], eps=1e-6)\n", l, norm);
     for (int w = 0; w < 3; ++w)
       text += fmt::format(
           "  h{1}_{0} = transpose(reshape(contract(\"s c, c n -> s n\", N{0}, W{1}_{0}), shape=[S, 2, "
@@ -59,10 +59,10 @@ Graph model(int layers) {
     text += fmt::format(
         "  A{0} = reshape(transpose(sdpa(h0_{0}, h1_{0}, h2_{0}, causal=\"end\"), perm=[1, 0, 2]), shape=[S, 8])\n"
         "  Y{0} = add(X{0}, contract(\"s c, c n -> s n\", A{0}, W3_{0}))\n"
-        "  M{0} = rms_norm(Y{0}, axes=[1], eps=1e-6)\n"
+        "  M{0} = {2}(Y{0}, axes=[1], eps=1e-6)\n"
         "  F{0} = mul(silu(contract(\"s c, c n -> s n\", M{0}, W4_{0})), contract(\"s c, c n -> s n\", M{0}, W5_{0}))\n"
         "  X{1} = add(Y{0}, contract(\"s c, c n -> s n\", F{0}, W6_{0}))\n",
-        l, l + 1);
+        l, l + 1, norm);
   }
   return parsed(text + fmt::format("  output X{}\n}}", layers));
 }
@@ -81,6 +81,25 @@ TEST(Search, AModelIsSearchedLayerByLayer) {
   for (const Found& f : five->graphs) merged += count(f.graph, Op::concat) == 10 && !f.copies;
   EXPECT_GE(merged, 1u);
   for (size_t k = 0; k < two->graphs.size(); k += 7) expect_same(model(2), two->graphs[k].graph, {{"S", 5}}, 1, 1e-7);
+}
+
+// Both sides of the scores are sums then: as one region, a layer has more equal forms than the table holds.
+TEST(Search, LayersBehindLayerNormsAreCutAtThem) {
+  const auto two = search(model(2, "layer_norm")), four = search(model(4, "layer_norm"));
+  ASSERT_TRUE(two.ok() && four.ok());
+  EXPECT_TRUE(four->saturated);
+  EXPECT_EQ(2 * two->values, four->values);
+  EXPECT_LT(two->values, 1200u);
+  EXPECT_GT(four->graphs.size(), 4u);
+  size_t merged = 0, online = 0;
+  for (const Found& f : four->graphs) {
+    merged += count(f.graph, Op::concat) == 8 && !f.copies;
+    online += count(f.graph, Op::scaled_reduce) >= 4;
+  }
+  EXPECT_GE(merged, 1u);
+  EXPECT_GE(online, 1u);
+  for (size_t k = 0; k < two->graphs.size(); k += 7)
+    expect_same(model(2, "layer_norm"), two->graphs[k].graph, {{"S", 5}}, 1, 1e-7);
 }
 
 TEST(Search, ANumberOfAnIntegerTypeIsAnInteger) {
