@@ -1,7 +1,7 @@
 """Peers of bench/run, each behind one adapter.
 
-An adapter has `name`, `version` and `prepare(row, dtype, weights, inputs)`, which returns two functions without
-arguments: one that runs once, one that returns the output; or raises Skip with the reason.
+An adapter has `name`, `version` and `prepare(row, dtype, module, inputs)`, which returns two functions without
+arguments: one that runs once, one that returns the output or all outputs; or raises Skip with the reason.
 """
 
 import importlib

@@ -19,11 +19,11 @@ class OnnxRuntime:
         self.options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self.options.log_severity_level = 4
 
-    def prepare(self, row, dtype, weights, inputs):
+    def prepare(self, row, dtype, module, inputs):
         if dtype == "bf16":
             raise Skip("no bf16 on the CPU")
         try:
-            session = onnxruntime.InferenceSession(model_of(row, weights, inputs), self.options,
+            session = onnxruntime.InferenceSession(model_of(module, inputs), self.options,
                                                    providers=["CPUExecutionProvider"])
         except Skip:
             raise
@@ -33,11 +33,12 @@ class OnnxRuntime:
         values = [onnxruntime.OrtValue.ortvalue_from_numpy(x.numpy()) for x in inputs]
         for argument, value in zip(session.get_inputs(), values):
             binding.bind_ortvalue_input(argument.name, value)
-        binding.bind_output(session.get_outputs()[0].name, "cpu")
+        for result in session.get_outputs():
+            binding.bind_output(result.name, "cpu")
 
         def run():
             session.run_with_iobinding(binding)
 
         for _ in range(3):
             run()
-        return run, lambda: torch.from_numpy(binding.get_outputs()[0].numpy())
+        return run, lambda: [torch.from_numpy(x.numpy()) for x in binding.get_outputs()]

@@ -15,13 +15,13 @@ class OpenVino:
         self.core = openvino.Core()
         self.threads = threads
 
-    def prepare(self, row, dtype, weights, inputs):
+    def prepare(self, row, dtype, module, inputs):
         if dtype == "bf16":
             raise Skip("no bf16 tensors in its Python interface")
         precision = {"f32": "f32", "f16": "f16"}[dtype]
         try:
             compiled = self.core.compile_model(
-                self.core.read_model(model_of(row, weights, inputs)), "CPU",
+                self.core.read_model(model_of(module, inputs)), "CPU",
                 {"INFERENCE_NUM_THREADS": self.threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY",
                  "INFERENCE_PRECISION_HINT": "f32" if precision == "f32" else "f16"})
         except Skip:
@@ -34,4 +34,5 @@ class OpenVino:
 
         for _ in range(3):
             request.infer()
-        return request.infer, lambda: torch.from_numpy(request.get_output_tensor(0).data.copy())
+        return request.infer, lambda: [torch.from_numpy(request.get_output_tensor(i).data.copy())
+                                       for i in range(len(compiled.outputs))]

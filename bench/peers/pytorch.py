@@ -13,8 +13,8 @@ class Eager:
     def compile(self, module):
         return module
 
-    def prepare(self, row, dtype, weights, inputs):
-        module = self.compile(row.module(weights))
+    def prepare(self, row, dtype, module, inputs):
+        module = self.compile(module)
         with torch.inference_mode(False), torch.no_grad():
             for _ in range(3):
                 module(*inputs)

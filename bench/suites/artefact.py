@@ -8,10 +8,10 @@ import graph_module
 from .subgraphs import Row, module
 
 
-def rows(folder=None):
-    if folder is None:
+def rows(options):
+    if options.folder is None:
         raise SystemExit("bench: the suite `artefact` needs --folder OUT")
-    folder = Path(folder)
+    folder = Path(options.folder)
     manifest = json.loads((folder / "manifest.json").read_text())
     try:
         inputs, constants, run = graph_module.function((folder / "graph/input.graph").read_text())
@@ -30,5 +30,5 @@ def rows(folder=None):
     row = Row(manifest["name"], {}, "", module(run), {n: shape for n, (_, shape) in inputs.items()},
               {n: (shape, max(shape[-1], 1) ** -0.5, 0) for n, (_, shape) in constants.items()}, 0, elements, False,
               size * elements > 16 << 20)
-    row.folder, row.dtype = folder, next(iter(kinds))
+    row.folder, options.dtype = folder, next(iter(kinds))
     return [row]

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 import torch
 import torch.nn.functional as F
 
+DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+
 
 @dataclass
 class Row:
@@ -23,10 +25,21 @@ class Row:
     elements: float = 0  # read and written once
     attention: bool = False
     cold: bool = False  # weights or caches come from memory: they are evicted before each run
+    folder: object = None  # of an artefact that exists
+    entry = "command"
 
     @property
     def title(self):
         return self.name + " " + " ".join(f"{k}{v}" for k, v in self.point.items())
+
+    def build(self, dtype):
+        generator = torch.Generator().manual_seed(1)
+        return self.module({n: (torch.randn(shape, generator=generator) * scale + mean).to(DTYPES[dtype])
+                            for n, (shape, scale, mean) in self.constants.items()})
+
+    def data(self, dtype):
+        generator = torch.Generator().manual_seed(2)
+        return [torch.randn(shape, generator=generator).to(DTYPES[dtype]) for shape in self.inputs.values()]
 
 
 class Fn(torch.nn.Module):
@@ -153,7 +166,7 @@ def ntrans(s, k):
                3 * s * k, cold=True)
 
 
-def rows():
+def rows(options=None):
     out = []
     for d in (64, 128):
         for s in (256, 1024):

@@ -1,0 +1,1 @@
+"""What the suites `kernelbench` and `layers` compute, as PyTorch modules that users would write."""
