@@ -22,8 +22,18 @@ namespace {
 std::atomic<int> interrupts{0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
+// Seconds from the first signal in which what there is should be finished.
+constexpr unsigned kGrace = 20;
+
 void on_interrupt(int) {
   if (interrupts.fetch_add(1) >= 1) _exit(130);
+  alarm(kGrace);
+}
+
+void on_alarm(int) {
+  constexpr char kText[] = "\ncleave: interrupted; nothing could be finished in time\n";
+  (void)!write(2, kText, sizeof kText - 1);
+  _exit(130);
 }
 
 }  // namespace
@@ -33,6 +43,8 @@ void catch_interrupts() {
   action.sa_handler = on_interrupt;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  action.sa_handler = on_alarm;
+  sigaction(SIGALRM, &action, nullptr);
 }
 
 bool interrupted() { return interrupts.load() > 0; }

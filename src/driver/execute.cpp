@@ -344,7 +344,8 @@ Result<RunReport> run_program(const RunRequest& request, SourceText& source) {
     call.outputs = results.addresses();
     if (Diagnostics bad = loaded.program->run(call, *executor); !bad.empty()) return bad;
     out.verdict = tune::judge(reference, results, nullptr, request.options.tolerance);
-    if (!out.verdict->ok) return diagnose(Code::wrong_result, loaded.schedule, out.verdict->text);
+    if (!out.verdict->ok)
+      return diagnose(Code::wrong_result, request.unfused ? "unfused" : "chosen", out.verdict->text);
   }
   if (!request.outputs.empty()) {
     std::error_code error;
@@ -391,8 +392,10 @@ std::string run_text(const RunReport& r) {
                        s.dtype, fmt::join(s.shape, ", "), s.lowest, s.highest, s.mean, s.not_finite,
                        s.sha256.substr(0, 16));
   if (r.verdict)
-    out += fmt::format("  checked against float64: {} elements, error {:.2e} of the largest magnitude, bound {:.2e}\n",
-                       r.verdict->elements, r.verdict->max_rel, r.verdict->bound);
+    out += fmt::format(
+        "  checked against float64: {} elements, error {:.2e} of the largest magnitude, {}\n", r.verdict->elements,
+        r.verdict->max_rel,
+        r.verdict->bound > 0 ? fmt::format("bound {:.2e}", r.verdict->bound) : std::string("derived bound not known"));
   for (const std::string& f : r.files) out += fmt::format("  written: {}\n", f);
   if (r.random_inputs) out += "  note: inputs are seeded random numbers (give some with --inputs)\n";
   if (r.random_constants)
@@ -417,6 +420,8 @@ std::string bench_text(const BenchReport& r) {
   out += fmt::format("  speedup  {:.3f}x (95 %: {:.3f} to {:.3f}; the same against itself: {:.3f} to {:.3f})\n",
                      c.ratio, c.interval.low, c.interval.high, c.control.low, c.control.high);
   for (const auto& [name, seconds] : r.kernels) out += fmt::format("    {:<24} {:>10.3f} ms\n", name, 1e3 * seconds);
+  if (c.disturbed)
+    out += "  note: other programs ran beside the measurement, so the interval is that of single pairs\n";
   return out;
 }
 

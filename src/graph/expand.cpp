@@ -228,8 +228,8 @@ struct Expander {
     whole.push_back(v[rank - 1]);
     std::vector<ValueId> results = {m.cast(m.reshape(out, whole), d)};
     if (attributes.get_or("lse", false)) {
-      // log sum + max; -inf, not NaN, for a row without keys.
-      const ValueId lse = m.op(Op::where, {m.is_lowest(soft.maximum), m.like(-kInf, soft.sum),
+      // log sum + max; -inf, not NaN, for a row without keys, and +inf for a row with such a score.
+      const ValueId lse = m.op(Op::where, {m.op(Op::isinf, {soft.maximum}), soft.maximum,
                                            m.op(Op::add, {m.op(Op::log, {soft.sum}), soft.maximum})});
       results.push_back(m.reshape(lse, whole_rows));
     }

@@ -1,5 +1,6 @@
 #include "runtime/timing.hpp"
 
+#include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
@@ -17,6 +18,13 @@ double seconds(clockid_t clock) {
   timespec t;
   clock_gettime(clock, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// How often a thread of this process had to make room for another program.
+int64_t preemptions() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nivcsw;
 }
 
 }  // namespace
@@ -92,10 +100,13 @@ Comparison compare(const std::function<void()>& a, const std::function<void()>& 
 
   std::vector<double> ratios, controls, times_a, times_b, peaks;
   std::vector<double> all_ratios;  // when every pair would be dropped
-  for (int i = 0; i < options.pairs; ++i) {
+  const int attempts = options.wall ? 3 * options.pairs : options.pairs;
+  for (int i = 0; i < attempts && static_cast<int>(ratios.size()) < options.pairs; ++i) {
     const double before = options.bracket ? measure_peak_gflops() : 0;
+    const int64_t preempted = preemptions();
     // ABBA: a drift over the pair cancels.
     const double a1 = time(a, na), b1 = time(b, nb), b2 = time(b, nb), a2 = time(a, na);
+    const bool disturbed = options.wall && preemptions() > preempted;
     const double after = options.bracket ? measure_peak_gflops() : 0;
     const double ratio = (b1 + b2) / (a1 + a2);
     all_ratios.push_back(ratio);
@@ -103,13 +114,15 @@ Comparison compare(const std::function<void()>& a, const std::function<void()>& 
     times_b.push_back(0.5 * (b1 + b2));
     controls.push_back(a2 / a1);
     if (options.bracket) peaks.push_back(0.5 * (before + after));
+    if (disturbed) continue;
     if (options.bracket && std::fabs(before - after) > 0.1 * std::max(before, after)) continue;
     ratios.push_back(ratio);
   }
-  if (ratios.empty()) ratios = all_ratios;
   Comparison out;
+  out.disturbed = options.wall && 3 * ratios.size() < static_cast<size_t>(options.pairs);
+  if (ratios.empty() || out.disturbed) ratios = all_ratios;
   out.ratio = median(ratios);
-  out.interval = bootstrap_median(ratios);
+  out.interval = out.disturbed ? Interval{quantile(ratios, 0.1), quantile(ratios, 0.9)} : bootstrap_median(ratios);
   out.seconds_a = median(times_a);
   out.seconds_b = median(times_b);
   out.control = {quantile(controls, 0.1), quantile(controls, 0.9)};

@@ -30,7 +30,10 @@ struct CompareOptions {
   int pairs = 21;
   double seconds_a_side = 2e-3;
   bool bracket = true;  // measure the FMA peak beside each pair, drop pairs whose peaks differ by > 10 %
-  bool wall = false;    // wall time instead of thread CPU time (for threaded work in quiet windows)
+  // Wall time instead of thread CPU time, for threaded work. Pairs in which a thread was preempted are dropped, and up
+  // to three times as many taken; when too few are left, all count, and the interval is that of single pairs
+  // (p10..p90).
+  bool wall = false;
 };
 struct Comparison {
   double ratio = 1;                     // time of b / time of a: above 1, a is faster
@@ -39,6 +42,7 @@ struct Comparison {
   double peak_gflops = 0;               // median of the peaks measured beside (bracket)
   Interval control;                     // p10..p90 of a against a in the same run
   int pairs = 0;                        // kept
+  bool disturbed = false;               // other work ran beside nearly all of them
   // The interval excludes 1, the effect is over 2 % and outside the control's spread.
   bool a_wins() const { return interval.low > 1 && ratio > 1.02 && ratio > control.high; }
   bool b_wins() const { return interval.high < 1 && ratio < 1 / 1.02 && ratio < control.low; }

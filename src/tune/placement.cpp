@@ -41,6 +41,7 @@ runtime::Comparison together(std::vector<runtime::Comparison> places) {
     out.control.low = std::min(out.control.low, c.control.low);
     out.control.high = std::max(out.control.high, c.control.high);
     out.pairs += c.pairs;
+    out.disturbed = out.disturbed || c.disturbed;
   }
   return out;
 }

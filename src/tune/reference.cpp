@@ -282,9 +282,12 @@ Verdict judge(const Reference& reference, const Results& results, const Verdict*
     for (size_t i = 0; i < allowed.size(); ++i) {
       if (std::isfinite(allowed[i])) continue;
       ++unknown;
-      // A value that memory cannot hold is stored as an infinity.
+      // A value that memory cannot hold is stored as an infinity or, as terms of a sum overflow with either sign, as
+      // NaN.
       const double e = stored(expected, static_cast<int64_t>(i));
-      const bool overflow = std::isinf(e) && e == got.at(static_cast<int64_t>(i));
+      const double g = got.at(static_cast<int64_t>(i));
+      const bool overflow =
+          std::isinf(e) && (e == g || (std::isnan(g) && std::isfinite(expected.at(static_cast<int64_t>(i)))));
       if (!(errors[i] <= loose) && !overflow && !overflows_on_the_way(piece, i, loose)) {
         if (++astray == 1 && out.text.empty())
           out.text = fmt::format("element {} is {:.6g}, {:.6g} is expected", i, got.at(static_cast<int64_t>(i)),

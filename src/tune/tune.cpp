@@ -318,6 +318,10 @@ class Tuner {
       const Runner& best = finalists_[winner];
       const runtime::Comparison& c = *out_.trials[best.trial].comparison;
       out_.unfused_seconds = c.seconds_b;
+      if (c.disturbed)
+        out_.notes.push_back(
+            "other programs ran beside the measurement, so its intervals are those of single pairs (measure again on a "
+            "quiet machine, or with --threads 1)");
       out_.peak_gflops = c.peak_gflops;
       if (c.interval.low > 1) {
         out_.chosen = static_cast<int>(best.trial);
