@@ -396,6 +396,9 @@ std::string run_text(const RunReport& r) {
         "  checked against float64: {} elements, error {:.2e} of the largest magnitude, {}\n", r.verdict->elements,
         r.verdict->max_rel,
         r.verdict->bound > 0 ? fmt::format("bound {:.2e}", r.verdict->bound) : std::string("derived bound not known"));
+  if (r.verdict && r.verdict->left_out > 0)
+    out += fmt::format("  note: {} elements are NaN in float64 and numbers here: masked elements are not computed\n",
+                       r.verdict->left_out);
   for (const std::string& f : r.files) out += fmt::format("  written: {}\n", f);
   if (r.random_inputs) out += "  note: inputs are seeded random numbers (give some with --inputs)\n";
   if (r.random_constants)

@@ -35,6 +35,7 @@ std::string run_json(const RunReport& r) {
   j["error"] = nullptr;
   if (r.verdict)
     j["error"] = {{"elements", r.verdict->elements},
+                  {"left_out", r.verdict->left_out},
                   {"max_abs", number(r.verdict->max_abs)},
                   {"max_rel", number(r.verdict->max_rel)},
                   {"bound", number(r.verdict->bound)}};

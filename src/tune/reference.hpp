@@ -26,6 +26,9 @@ struct Reference {
   std::vector<Piece> pieces;
   bool complete = false;  // the pieces are the whole outputs
   int64_t elements = 0;
+  // The graph masks elements with -inf by a comparison of indices: NaN and infinities there may be left out of a result
+  // that they reach in the reference (docs/graph.md).
+  bool masks_by_index = false;
 };
 
 struct ReferenceOptions {
@@ -73,6 +76,7 @@ struct Verdict {
   double max_rel = 0;     // max |got - expected| / max |expected|
   double bound = 0;       // the largest derived bound, in the same unit, over the elements that have one
   int64_t unbounded = 0;  // elements without one (they hang on a discontinuous function, or on the edge of overflow)
+  int64_t left_out = 0;   // NaN in the reference, a number here: of masked elements that are not computed
   double worst = 0;       // largest error in units of what is allowed; above 1 fails
   std::string text;       // the worst element, when it is not ok
   std::vector<std::vector<double>> errors;  // of each piece, element by element

@@ -46,12 +46,12 @@ class CliTest(unittest.TestCase):
             path.write_text(content)
         return str(path)
 
-    def npy(self, name, shape):
-        """An array of f32 that counts from 0."""
+    def npy(self, name, shape, values=None):
+        """An array of f32 that counts from 0, or has the values given."""
         header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({''.join(f'{n}, ' for n in shape)})}}".encode()
         header += b" " * (117 - len(header)) + b"\n"
         return self.file(name, b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + header +
-                         struct.pack(f"<{math.prod(shape)}f", *range(math.prod(shape))))
+                         struct.pack(f"<{math.prod(shape)}f", *(values or range(math.prod(shape)))))
 
     def cleave(self, *arguments, stdin=None, timeout=120, environment=None):
         # What a test tunes is remembered in the test alone.

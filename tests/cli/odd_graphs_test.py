@@ -22,6 +22,24 @@ class OddGraphs(CliTest):
             with self.subTest(line):
                 self.right(graph(*head, f"output A = {line}"))
 
+    def test_data_that_is_not_finite_is_judged_as_the_documents_say(self):
+        """Masked NaN may be left out; what f32 cannot hold is no wrong result; a NaN that is read must arrive."""
+        text = graph("input S: f32[3, 4]", "input V: f32[4, 2]",
+                     "M = le(iota(shape=[3, 4], axis=1, dtype=i64), iota(shape=[3, 4], axis=0, dtype=i64))",
+                     "output O = contract(\"s l, l d -> s d\", softmax(where(M, S, -inf), axis=-1), V)")
+        values = [1.0] * 8
+        values[6] = float("nan")  # of the last key, that no row sees
+        inputs = (self.npy("s.npy", [3, 4]), self.npy("v.npy", [4, 2], values))
+        self.right(text, "--inputs", *inputs)
+        self.right(text, "--unfused", "--inputs", *inputs)
+        values[0] = float("nan")
+        run = self.json("run", self.file("g.graph", text), "--check", "--inputs", inputs[0],
+                        self.npy("v.npy", [4, 2], values))
+        self.assertEqual(run["outputs"][0]["not_finite"], 3)
+        large = [1e30 * (-1) ** i for i in range(24)]
+        self.right(graph("input X: f32[2, 12]", "output l = logsumexp(contract(X, X, spec=\"n d, v d -> n v\"), axes=[1])"),
+                   "--inputs", self.npy("x.npy", [2, 12], large))
+
     def test_many_operands(self):
         names = [f"x{k}" for k in range(300)]
         self.right(graph(*(f"input {n}: f32[2]" for n in names), f"output Y = concat({', '.join(names)}, axis=0)"))
