@@ -5,6 +5,7 @@
 #include "base/codes.hpp"
 #include "driver/artefact.hpp"
 #include "driver/dims.hpp"
+#include "graph/integer_rules.hpp"
 
 namespace cleave {
 
@@ -27,6 +28,7 @@ struct Signature {
 struct Shapes {
   std::map<std::string, int64_t> dims;
   std::vector<Signature> inputs, outputs;
+  std::vector<graph::IntegerRule> integers;
 };
 
 // The bytes that a view may touch, [low, high); empty views touch none.
@@ -105,6 +107,19 @@ void check(std::span<const View> given, const std::vector<Signature>& wanted, co
     if (!given[i].data && oracle::product(s.extents) > 0)
       raise(diagnose(Code::wrong_input, s.name, "it has no memory"));
   }
+}
+
+// Where requests begin, which pages they have: one error for each input that says something impossible.
+void check_integers(std::span<const View> inputs, const Shapes& at, const graph::Graph& graph) {
+  if (at.integers.empty()) return;
+  std::vector<int64_t> counts;
+  for (const Signature& s : at.inputs) counts.push_back(oracle::product(s.extents));
+  const Diagnostics bad = graph::check_integers(graph, at.integers, counts, [&](size_t input, int64_t i) {
+    const View& v = inputs[input];
+    const int64_t stride = v.strides.empty() ? 1 : v.strides[0];
+    return load_integer(internal(v.type), static_cast<const std::byte*>(v.data) + i * stride * size_of(v.type));
+  });
+  if (!bad.empty()) raise(bad);
 }
 
 // A graph and the code that was made of it.
@@ -232,6 +247,7 @@ std::shared_ptr<const Shapes> Program::Impl::shapes_for(std::span<const std::vec
     out->inputs.push_back({at.producer(v).attributes.get<std::string>("name"), at.type(v).dtype, at.extents(v)});
   for (const graph::Output& o : at.outputs())
     out->outputs.push_back({o.name, at.type(o.value).dtype, at.extents(o.value)});
+  out->integers = graph::integer_rules(at);
   if (made->shapes.size() >= kMaxShapes) made->shapes.clear();
   return made->shapes.emplace(std::move(key), std::move(out)).first->second;
 }
@@ -333,6 +349,7 @@ void Program::run(std::span<const View> inputs, std::span<const View> outputs, s
     const auto at = impl_->shapes_for(shapes);
     check(inputs, at->inputs, "inputs");
     check(outputs, at->outputs, "outputs");
+    check_integers(inputs, *at, impl_->made->graph);
     if (scalars.size() != impl_->made->scalars)
       raise(diagnose(Code::bad_call,
                      fmt::format("{} scalars were given, the program has {}", scalars.size(), impl_->made->scalars)));

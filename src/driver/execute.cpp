@@ -15,6 +15,7 @@
 #include "driver/sha256.hpp"
 #include "frontend/file.hpp"
 #include "frontend/npy.hpp"
+#include "graph/integer_rules.hpp"
 #include "runtime/timing.hpp"
 #include "schedule/place.hpp"
 
@@ -36,6 +37,7 @@ struct Loaded {
   std::string object_note;
   double flops = 0;
   std::vector<std::string> notes;
+  std::vector<graph::IntegerRule> integers;
 
   std::vector<tune::Array>& data_inputs() { return problem ? problem->inputs : inputs; }
 };
@@ -136,11 +138,23 @@ std::vector<std::string> file_names(const std::vector<tune::Array>& outputs) {
   return out;
 }
 
+// Inputs that were given; random ones are made to fit.
+Diagnostics check_integers(Loaded& l) {
+  std::vector<int64_t> counts;
+  for (const tune::Array& a : l.data_inputs()) counts.push_back(a.elements());
+  if (l.integers.empty()) return {};
+  return graph::check_integers(l.problem->graph, l.integers, counts, [&](size_t input, int64_t i) {
+    const tune::Array& a = l.data_inputs()[input];
+    return load_integer(a.dtype, a.data.as<std::byte>() + i * byte_size(a.dtype));
+  });
+}
+
 Diagnostics set_problem(Loaded& out, const graph::Graph& data_graph, const graph::Graph& expanded, uint64_t seed) {
   auto data = tune::random_data(data_graph, seed);
   if (!data) return data.errors();
   out.problem = std::make_unique<tune::Problem>(
       tune::Problem{expanded, std::move(data->inputs), std::move(data->scalars), std::move(data->constants)});
+  out.integers = graph::integer_rules(data_graph);
   for (const graph::Output& o : expanded.outputs())
     out.outputs.push_back(tune::make_array(o.name, expanded.type(o.value).dtype, expanded.extents(o.value)));
   return {};
@@ -273,8 +287,10 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
   }
   if (Diagnostics bad = set_scalars(request.scalars, out.scalar_names, out.scalars); !bad.empty()) return bad;
   if (out.problem) out.problem->scalars = out.scalars;
-  if (!request.inputs.empty())
+  if (!request.inputs.empty()) {
     if (Diagnostics bad = read_inputs(request.inputs, out.data_inputs()); !bad.empty()) return bad;
+    if (Diagnostics bad = check_integers(out); !bad.empty()) return bad;
+  }
   return out;
 }
 

@@ -32,6 +32,7 @@ struct Options {
   bool full = false, verbose = false, unfused = false, no_search = false;
   uint64_t seed = 1;
   int threads = 1;
+  int64_t part = 0;
 };
 
 [[noreturn]] void die(const std::string& why) {
@@ -248,6 +249,7 @@ Result<Compiled> compile(const Operator& op, const Sizes& sizes, const std::vect
   schedule::Options so;
   so.machine = host_machine();
   so.keep = 2;
+  so.part = o.part;
   schedule::Candidate candidate;
   if (o.unfused) {
     TRY_ASSIGN(candidate, schedule::unfused(chosen, so));
@@ -624,6 +626,8 @@ int main(int argc, char** argv) {
       o.seed = std::strtoull(value().c_str(), nullptr, 10);
     else if (a == "--threads")
       o.threads = std::max(1, std::atoi(value().c_str()));
+    else if (a == "--part")
+      o.part = std::max(0, std::atoi(value().c_str()));
     else if (a == "--full")
       o.full = true;
     else if (a == "--unfused")

@@ -120,7 +120,22 @@ class Runner {
            static_cast<size_t>(oracle::product(again.extents(i)) * byte_size(again.type(i).dtype))});
     oracle::run(c.program, arguments);
     v = judge(reference, again, unfused, {});
-    return v.ok ? "" : "interpreted: " + v.text;
+    if (!v.ok) return "interpreted as a tile program: " + v.text;
+    oracle::ItGraphArguments given;
+    for (const tune::Array& a : problem.inputs) given.inputs.push_back(tune::tensor_of(a));
+    for (const tune::Array& a : problem.constants) given.constants.push_back(tune::tensor_of(a));
+    given.scalars = problem.scalars;
+    oracle::EvalOptions rounded;
+    rounded.round_to_storage = true;
+    rounded.max_steps = 1e11;
+    const auto values = oracle::run(c.it, given, rounded);
+    if (!values) return "interpreted as an itGraph: " + render(values.errors(), nullptr);
+    for (size_t i = 0; i < values->size(); ++i) {
+      const std::vector<std::byte> bytes = oracle::to_dense((*values)[i]);
+      std::copy(bytes.begin(), bytes.end(), static_cast<std::byte*>(outputs[i]));
+    }
+    v = judge(reference, again, unfused, {});
+    return v.ok ? "" : "interpreted as an itGraph: " + v.text;
   }
 
   const Options& options_;

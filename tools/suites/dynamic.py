@@ -21,6 +21,7 @@ def declare(parser):
     parser.add_argument("--record", metavar="TEXT", help="only records whose uuid contains this")
     parser.add_argument("--seed", type=int, default=1, help="of the data and of the order of the records (default: 1)")
     parser.add_argument("--threads", type=int, default=1, help="threads of each call (default: 1)")
+    parser.add_argument("--part", type=int, default=0, help="keys in parts of this length (default: as the scheduler chooses)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--runner", metavar="FILE", type=Path, default=ROOT / "build" / "bin" / "dynamic_conformance")
 
@@ -30,7 +31,7 @@ def run(arguments):
         print(f"{arguments.runner} is missing: build the target dynamic_conformance", file=sys.stderr)
         return 2
     command = [str(arguments.runner), "--data", str(arguments.data), "--seed", str(arguments.seed),
-               "--threads", str(arguments.threads)]
+               "--threads", str(arguments.threads), "--part", str(arguments.part)]
     for name in ("only", "record"):
         if getattr(arguments, name):
             command += [f"--{name}", getattr(arguments, name)]
