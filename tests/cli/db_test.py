@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import time
@@ -102,6 +103,25 @@ class Db(CliTest):
             _, errors = run.communicate(timeout=120)
             self.assertEqual(run.returncode, 0, errors)
         self.assertEqual(sorted(r["dims"] for r in self.records()), ["S=10", "S=9"])
+
+    def test_an_interrupt_at_any_moment_leaves_a_whole_database(self):
+        path = self.folder / "tunings.db"
+        env = dict(os.environ, CLEAVE_CACHE_DIR=self.cache, CLEAVE_DB=str(path))
+        self.tune()
+        for delay in (0.02, 0.1, 0.3, 0.8):
+            run = subprocess.Popen([CLEAVE, "optimize", self.tiny, "--dim", "S=40", "--threads", "1", "--budget", "60s",
+                                    "--topk", "2", "-q", "--json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            time.sleep(delay)
+            run.send_signal(signal.SIGINT)
+            out, errors = run.communicate(timeout=60)
+            # Before the handler is there the process just ends; after it there is a result.
+            self.assertIn(run.returncode, (0, 130, -signal.SIGINT), errors)
+            if out:
+                self.assertEqual(json.loads(out)["status"] == "interrupted", run.returncode == 130, out)
+            db = sqlite3.connect(path)
+            self.assertEqual(db.execute("PRAGMA integrity_check").fetchone(), ("ok",))
+            db.close()
+            self.assertIn("S=24", [r["dims"] for r in self.records()])
 
 
 if __name__ == "__main__":
