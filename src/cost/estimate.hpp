@@ -2,6 +2,7 @@
 // statements, with the machine's measured ceilings. Meant for ranking, in microseconds per program.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,8 @@ struct KernelEstimate {
   bool once = false;
   double flops = 0;  // two per multiply-add, one per other element operation
   double compute_cycles = 0;
-  double cache_bytes = 0;   // read and written by statements, other than scratch
-  double memory_bytes = 0;  // each buffer that the kernel touches counted once
+  double memory_bytes = 0;          // each buffer that the kernel touches counted once, scratch apart
+  std::array<double, 3> from = {};  // bytes that come from L2, from L3, from memory
   int64_t tasks = 1;
   double seconds = 0;  // on `threads` threads
 };

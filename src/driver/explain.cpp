@@ -127,6 +127,11 @@ Diagnostics why_not(const ExplainRequest& r, const Compilation& c, Explanation& 
   e.refused = s->screened;
   if (s->refused > 0)
     e.refused.push_back(fmt::format("{} operators that exact arithmetic showed to compute something else", s->refused));
+  // What the kernel of the value was not made one with, by the names of the input graph.
+  if (const auto apart = schedule::refused_fusions(*c.expanded))
+    for (const schedule::Refusal& x : *apart)
+      if (std::find(x.values.begin(), x.values.end(), r.why_not) != x.values.end())
+        e.refused.push_back(fmt::format("`{}` and `{}` in one kernel: {}", x.producer, x.consumer, x.why));
   if (!s->saturated)
     e.refused.push_back(fmt::format("whatever comes after the {} values at which the search stopped", s->values));
   return {};

@@ -254,6 +254,8 @@ struct Machine {
               if (f.parallel) poison_scratch();
               statements(f.body);
             }
+            // What joins the tasks has scratch of its own.
+            if (f.parallel && body.size() > 1) poison_scratch();
             values.erase(f.symbol);
           },
           [&](const Nest& n) { nest(n); }, [&](const Matmul& m) { matmul(m); },

@@ -236,6 +236,12 @@ class Interpreter {
         return out;
       }
       case Op::load_ptr: std::memcpy(out.data(), pointer(inst.operands[0]), sizeof(void*)); return out;
+      case Op::fetch_add: {
+        uint8_t* p = pointer(inst.operands[0]);
+        out[0] = read(DType::i64, p);
+        write(DType::i64, p, out[0] + x(1)[0]);
+        return out;
+      }
       case Op::gather:
         for (size_t i = 0; i < out.size(); ++i)
           if (x(2)[i])

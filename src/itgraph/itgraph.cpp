@@ -233,8 +233,14 @@ struct Verifier {
     }
   }
 
+  bool first_of_parallel(const Block& b) const {
+    const Block& around = *enclosing.back();
+    return around.kind == Kind::parallel && std::get_if<Block>(&around.items[0].what) == &b;
+  }
+
   void block(const Block& b, Places loops) {
-    if ((b.kind == Kind::parallel) != enclosing.empty()) bad("parallel blocks are outermost, and only they are");
+    if (enclosing.empty() ? b.kind != Kind::parallel : b.kind == Kind::parallel && !first_of_parallel(b))
+      bad("parallel blocks are outermost or the first of what one contains, and only they are outermost");
     for (const Loop& l : b.loops) {
       if (!p.extents.count(l.index)) {
         bad("loops over an unknown index");

@@ -5,7 +5,8 @@
 // once per tile of its loops; an index that is tiled by enclosing loops covers, inside them, only the interval
 // [o, o + t) of the tile (the tensor map: o is the sum of the loop counters over that index). Expressions use absolute
 // index values, so a Compute reads the same in every nesting.
-//   parallel  outermost; iterations write distinct tiles, in any order
+//   parallel  outermost; iterations write distinct tiles, in any order. One that is the first item of another is
+//             joined: the items behind it follow when all its iterations are done
 //   map       sequential; iterations write distinct tiles
 //   reduce    iterations accumulate into the same tiles
 // Expressions are the nodes of tile programs, with values in the place of buffers. docs/itgraph.md has the text form.

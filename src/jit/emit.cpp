@@ -223,6 +223,8 @@ class FunctionEmitter {
       case Op::load: return load(x(0), inst.dtype, t, inst.operands.size() > 1 ? x(1) : nullptr);
       case Op::store: store(x(0), x(1), inst.dtype, in(0), inst.operands.size() > 2 ? x(2) : nullptr); return nullptr;
       case Op::load_ptr: return b_.CreateAlignedLoad(b_.getPtrTy(), x(0), Align(8));
+      case Op::fetch_add:
+        return b_.CreateAtomicRMW(AtomicRMWInst::Add, x(0), x(1), Align(8), AtomicOrdering::AcquireRelease);
       case Op::gather: return gather(x(0), x(1), x(2), inst.dtype, t);
       case Op::scatter: scatter(x(0), x(1), x(2), x(3), inst.dtype, in(0)); return nullptr;
       case Op::prefetch:

@@ -67,11 +67,14 @@ struct NodeCheck {
   }
 };
 
+constexpr int64_t kTicketBytes = 64;
+
 struct KernelLowering {
   Kernel& k;
+  Expr ticket_offset;  // of the kernel's next ticket, in the workspace
   Diagnostics bad = {};
 
-  void statements(const std::vector<Statement>& body) {
+  void statements(std::span<const Statement> body) {
     for (const Statement& s : body)
       match(
           s.what, [&](const For& f) { loop(f); }, [&](const Nest& n) { lower_nest(k, n); },
@@ -117,30 +120,25 @@ struct KernelLowering {
 
   // The parallel loops around everything become tasks, the first loop slowest. Returns their number.
   Expr tasks(const std::vector<Statement>& body) {
-    struct Level {
-      Expr counter, trips;
-    };
-    std::vector<Level> levels;
+    levels.clear();
     const Expr zero = k.pool.constant(0);
     Expr all = k.pool.constant(1);
     const std::vector<Statement>* inner = &body;
-    while (inner->size() == 1) {
+    while (!inner->empty()) {
       const auto* f = std::get_if<For>(&(*inner)[0].what);
       if (!f || !f->parallel) break;
       const Expr lo = k.in(f->lo), count = trips(*f, lo);
       if (!k.is_fixed(count)) {
-        bad.push_back(diagnose(
-            Code::cannot_lower, k.b.function().name,
-            fmt::format("the length of the parallel loop over `{}` varies in a call", k.pool.symbol_name(f->symbol))));
+        fail(fmt::format("the length of the parallel loop over `{}` varies in a call", k.pool.symbol_name(f->symbol)));
         return zero;
       }
       const int64_t n = k.pool.as_constant(count).value_or(1), total = k.pool.as_constant(all).value_or(1);
-      if (n > kMaxTasks || (n > 0 && total > kMaxTasks / n)) {
-        bad.push_back(diagnose(Code::cannot_lower, k.b.function().name, "it has too many tasks"));
+      if (n > 0 && total > kMaxTasks / n) {
+        fail("it has too many tasks");
         return zero;
       }
+      levels.push_back({bind(*f, lo, count), count, all, std::span(*inner).subspan(1)});
       all = k.pool.mul(all, count);
-      levels.push_back({bind(*f, lo, count), count});
       inner = &f->body;
     }
     if (k.pool.is(all, 0)) return zero;
@@ -154,9 +152,60 @@ struct KernelLowering {
       rest = q;
     }
     statements(*inner);
+    join(levels.size());
     return all;
   }
+
+  // What stands behind the parallel loops is done by the task that draws the last ticket of its loop: everything that
+  // the others have stored is seen then.
+  void join(size_t inside) {
+    size_t at = inside;
+    Expr arrivals = k.pool.constant(1);
+    while (at > 0 && levels[at - 1].behind.empty()) arrivals = k.pool.mul(arrivals, levels[--at].trips);
+    if (at == 0) return;
+    const Level& level = levels[--at];
+    arrivals = k.pool.mul(arrivals, level.trips);
+    if (k.pool.less(k.pool.constant(0), arrivals) != sym::Proof::yes)
+      return fail("a parallel loop whose tasks are joined may be empty");
+    // One ticket for each iteration of the loops around, a cache line apart.
+    Expr which = k.pool.constant(0);
+    for (size_t i = 0; i < at; ++i) which = k.pool.add(k.pool.mul(which, levels[i].trips), levels[i].counter);
+    const Expr offset = k.pool.add(ticket_offset, k.pool.mul(which, kTicketBytes));
+    const auto behind = [&] {
+      // The loops that are joined are over.
+      for (size_t i = at; i < levels.size(); ++i) k.values.erase(levels[i].counter);
+      statements(level.behind);
+      join(at);
+    };
+    ticket_offset = k.pool.add(ticket_offset, k.pool.mul(level.around, kTicketBytes));
+    if (k.pool.is(arrivals, 1)) return behind();
+    const Value before = k.b.fetch_add(k.b.ptr_add(k.b.workspace(), k.emit(offset)), k.b.i64(1));
+    k.b.if_then(k.b.apply(Fn::eq, {before, k.b.sub(k.emit(arrivals), k.b.i64(1))}), behind);
+  }
+
+  struct Level {
+    Expr counter, trips, around;        // around: how many iterations the loops around have
+    std::span<const Statement> behind;  // what joins its tasks
+  };
+  std::vector<Level> levels = {};
+
+  void fail(std::string why) { bad.push_back(diagnose(Code::cannot_lower, k.b.function().name, why)); }
 };
+
+// Tickets are counted from 0 in each call: a launch of one task, which the calling thread runs before the others.
+void zero_tickets(const Program& program, const Plan& plan, const Machine& machine, Expr end, Lowered& out) {
+  const Expr one = plan.syms->constant(1), nothing = plan.syms->constant(0);
+  out.module.functions.emplace_back("tickets");
+  vec::Builder builder(out.module.functions.back());
+  sym::Pool pool = *plan.syms;
+  Kernel k{program, plan, machine, pool, builder, {}};
+  for (size_t d = 0; d < program.dims.size(); ++d) k.dims[program.dims[d]] = static_cast<int>(d);
+  builder.for_each(k.emit(plan.workspace_bytes), k.emit(end), builder.i64(kTicketBytes), [&](Value at) {
+    builder.store(builder.i64(0), builder.ptr_add(builder.workspace(), at), DType::i64);
+  });
+  const auto first = std::find_if(out.launches.begin(), out.launches.end(), [](const Launch& l) { return !l.once; });
+  out.launches.insert(first, {"tickets", false, 1, 0, one, nothing});
+}
 
 }  // namespace
 
@@ -177,8 +226,6 @@ Result<Lowered> lower(const tile::Program& program, const Machine& machine) {
   out.constants = plan.constants;
   out.outputs = plan.outputs;
   out.scalars = plan.scalars;
-  out.workspace_of = plan.workspace_bytes;
-  out.workspace_bytes = plan.syms->typical(plan.workspace_bytes);
   out.packed_bytes = plan.syms->typical(plan.packed_bytes);
   out.dims = program.dims;
   out.constant_read.assign(plan.constants.size(), false);
@@ -187,6 +234,7 @@ Result<Lowered> lower(const tile::Program& program, const Machine& machine) {
       for (const BufferId id : used_roots(kernel, plan))
         if (const Buffer& b = program.buffer(id); b.place == Place::constant)
           out.constant_read[static_cast<size_t>(b.argument)] = true;
+  Expr tickets_end = plan.workspace_bytes;
   for (const bool once : {true, false})
     for (size_t i = 0; i < program.kernels.size(); ++i) {
       const tile::Kernel& kernel = program.kernels[i];
@@ -203,7 +251,7 @@ Result<Lowered> lower(const tile::Program& program, const Machine& machine) {
       sym::Pool pool = *plan.syms;
       Kernel k{program, plan, machine, pool, builder, scratch};
       for (size_t d = 0; d < program.dims.size(); ++d) k.dims[program.dims[d]] = static_cast<int>(d);
-      KernelLowering lowering{k};
+      KernelLowering lowering{k, tickets_end};
       const Expr tasks = lowering.tasks(kernel.body);
       if (!lowering.bad.empty()) return lowering.bad;
       if (once && !pool.as_constant(tasks))
@@ -212,7 +260,12 @@ Result<Lowered> lower(const tile::Program& program, const Machine& machine) {
       const Expr count = sym::copied(tasks, pool, *plan.syms);
       out.launches.push_back(
           {function, once, plan.syms->typical(count), plan.syms->typical(scratch.bytes), count, scratch.bytes});
+      tickets_end = sym::copied(lowering.ticket_offset, pool, *plan.syms);
     }
+  if (!plan.syms->is(plan.syms->sub(tickets_end, plan.workspace_bytes), 0))
+    zero_tickets(program, plan, machine, tickets_end, out);
+  out.workspace_of = tickets_end;
+  out.workspace_bytes = plan.syms->typical(tickets_end);
   out.syms = plan.syms;
   return out;
 }

@@ -5,9 +5,9 @@
 // chunk to chunk (exact, as C has the type of the sums then). Few rows of A and panels of B from memory: the chunks
 // are the inner loop, so that each panel is read from its first byte to its last. Sums always run over ascending k.
 #include <algorithm>
-#include <cmath>
 
 #include "lower/kernel.hpp"
+#include "machine/register_tile.hpp"
 #include "vec/microkernel.hpp"
 
 namespace cleave::lower {
@@ -57,40 +57,15 @@ class MatmulEmitter {
   }
   int64_t columns_per_panel() const { return panel_ > 0 ? std::min(panel_, most_columns_) : most_columns_; }
 
-  // Cycles per step of k for a tile: multiply-adds, loads, latency; and what starting and ending it costs.
-  double cycles(int rows, int vectors, double k) const {
-    const double sums = rows * vectors, pipes = k_.machine.fma_pipes;
-    // Barely enough accumulators for the latency do not quite hide it.
-    const double step = std::max({sums / pipes, (rows + vectors) / 2.0, 1.15 * k_.machine.fma_latency});
-    return step * k + 2.0 * sums + 12;
-  }
-  bool fits(int rows, int vectors, bool masks) const {
-    const int held = masks && k_.machine.isa != Isa::avx512 ? vectors : 0;
-    return rows * vectors + vectors + 1 + held <= k_.machine.vector_registers;
-  }
   bool tails() const {
     const auto n = k_.pool.as_constant(columns_);
     return panel_ == 0 && (!n || *n % lanes_ != 0);
   }
   // The cheapest tile for `columns` columns side by side.
   TileShape choose(int64_t columns) const {
-    const auto vectors = static_cast<int>(std::min<int64_t>((columns + lanes_ - 1) / lanes_, 1 << 20));
-    const double depth = static_cast<double>(std::clamp<int64_t>(k_.pool.bounds(depth_).hi, 1, 256));
-    TileShape best{1, 1};
-    double best_cost = INFINITY;
-    for (int v = 1; v <= std::min(8, vectors); ++v) {
-      if (panel_ % (v * lanes_) != 0) continue;
-      for (int r = 1; r <= 16 && r <= most_rows_; ++r) {
-        if (!fits(r, v, tails())) continue;
-        const auto full = static_cast<double>(most_rows_ / r);
-        const int rest = static_cast<int>(most_rows_ % r);
-        const double cost =
-            std::ceil(double(vectors) / v) * (full * cycles(r, v, depth) + (rest > 0 ? cycles(rest, v, depth) + 4 : 0));
-        // Less code is worth a little: a tile that leaves no remainder, or a smaller one.
-        if (cost < best_cost * 0.99) best = {r, v}, best_cost = cost;
-      }
-    }
-    return best;
+    const auto depth = static_cast<double>(std::clamp<int64_t>(k_.pool.bounds(depth_).hi, 1, 256));
+    const RegisterTile t = choose_tile(k_.machine, {most_rows_, columns, depth, lanes_, panel_, tails()});
+    return {t.rows, t.vectors};
   }
 
   // Chunks of k such that a block of B stays in L1 from one row block to the next.
@@ -137,14 +112,9 @@ class MatmulEmitter {
       b_.for_each(b_.i64(0), b_.i64(full), b_.i64(width), [&](Value j) { rows(j, shape_, {}); });
       if (full == *n) return;
       // What is left gets a narrower tile.
-      TileShape rest{1, static_cast<int>((*n - full + lanes_ - 1) / lanes_)};
-      double cost = INFINITY;
-      for (int r = 1; r <= 16 && r <= most_rows_; ++r) {
-        const int left = static_cast<int>(most_rows_ % r);
-        const double c = static_cast<double>(most_rows_ / r) * cycles(r, rest.vectors, 64) +
-                         (left > 0 ? cycles(left, rest.vectors, 64) : 0);
-        if (fits(r, rest.vectors, true) && c < cost) cost = c, rest.rows = r;
-      }
+      const RegisterTile tail =
+          choose_tail(k_.machine, most_rows_, static_cast<int>((*n - full + lanes_ - 1) / lanes_));
+      const TileShape rest{tail.rows, tail.vectors};
       const bool exact = *n - full == int64_t{rest.vectors} * lanes_;
       rows(b_.i64(full), rest, exact ? Value{} : b_.i64(*n - full));
       return;

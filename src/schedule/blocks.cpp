@@ -137,8 +137,15 @@ class KernelBuilder {
         if (auto it = position_.find(o); it != position_.end()) m.operands.push_back(it->second);
   }
 
-  std::optional<itgraph::Kernel> build() {
-    choose_parallel();
+  std::optional<itgraph::Kernel> build(const std::vector<Loop>* parallel) {
+    if (parallel) {
+      const std::vector<Expr> common = common_indices();
+      for (const Loop& l : *parallel)
+        if (!contains(common, l.index)) return std::nullopt;
+      parallel_ = *parallel;
+    } else {
+      choose_parallel();
+    }
     choose_loops();
     Block body{Kind::parallel, parallel_, {}};
     std::vector<size_t> pending(units_.size());
@@ -165,8 +172,8 @@ class KernelBuilder {
   int64_t extent(Expr s) const { return extent_of(plan_, s); }
   int64_t longest(Expr s) const { return most_of(plan_, s); }
 
-  // Indices of all visible results that nothing reduces, with the steps of the tasks.
-  void choose_parallel() {
+  // Indices of all visible results that nothing reduces.
+  std::vector<Expr> common_indices() const {
     std::vector<Expr> reduced;
     for (const Member& m : units_)
       for (Expr s : m.reduced) add_unique(reduced, s);
@@ -185,7 +192,13 @@ class KernelBuilder {
         std::erase_if(*common, [&](Expr s) { return !contains(own, s); });
       }
     }
-    if (!common) return;
+    return common.value_or(std::vector<Expr>{});
+  }
+
+  // The steps of the tasks.
+  void choose_parallel() {
+    const std::vector<Expr> common = common_indices();
+    if (common.empty()) return;
     // The largest product decides which index is rows and which is columns.
     Roles roles;
     std::vector<Expr> any_columns;
@@ -200,17 +213,17 @@ class KernelBuilder {
       roles = own;
     }
     if (most < 0) {
-      parallel_ = light_tasks(plan_, group_, *common).loops;
+      parallel_ = light_tasks(plan_, group_, common).loops;
       return;
     }
     const auto widest = [&](const std::vector<Expr>& list) {
       Expr best;
       for (Expr s : list)
-        if (contains(*common, s) && (!best.valid() || extent(s) >= extent(best))) best = s;
+        if (contains(common, s) && (!best.valid() || extent(s) >= extent(best))) best = s;
       return best;
     };
     const Expr rows = widest(roles.rows), columns = widest(roles.columns);
-    for (Expr s : *common) {
+    for (Expr s : common) {
       int64_t step = 1;
       if (s == rows) step = std::min(tiling_.rows, longest(s));
       if (s == columns || (s != rows && contains(any_columns, s))) {
@@ -220,6 +233,7 @@ class KernelBuilder {
         });
         step = std::min(repeated ? std::max(tiling_.columns, kWholeColumns) : tiling_.columns, longest(s));
       }
+      if (plan_.part.valid() && s == rename(plan_.part)) step = 1;
       if (step < longest(s)) parallel_.push_back({s, step});
     }
   }
@@ -425,11 +439,12 @@ class KernelBuilder {
 }  // namespace
 
 std::optional<itgraph::Kernel> build_kernel(const Plan& plan, const Group& group, const Tiling& tiling,
-                                            const std::set<itgraph::ValueId>& visible) {
+                                            const std::set<itgraph::ValueId>& visible,
+                                            const std::vector<Loop>* parallel) {
   if (group.units.size() == 1 && plan.units[group.units[0]].is_library())
     return itgraph::Kernel{plan.units[group.units[0]].name,
                            std::get<itgraph::Library>(plan.units[group.units[0]].what)};
-  return KernelBuilder(plan, group, tiling, visible).build();
+  return KernelBuilder(plan, group, tiling, visible).build(parallel);
 }
 
 }  // namespace cleave::schedule

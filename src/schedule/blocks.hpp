@@ -6,9 +6,10 @@
 
 namespace cleave::schedule {
 
-// nullopt when the group cannot be ordered into loops.
+// nullopt when the group cannot be ordered into loops. `parallel`: the loops of its tasks; not given, they are chosen.
 std::optional<itgraph::Kernel> build_kernel(const Plan& plan, const Group& group, const Tiling& tiling,
-                                            const std::set<itgraph::ValueId>& visible);
+                                            const std::set<itgraph::ValueId>& visible,
+                                            const std::vector<itgraph::Loop>* parallel = nullptr);
 
 // Roles of indices in a product: rows are carried by one operand, columns by the other, batch by both.
 struct Roles {

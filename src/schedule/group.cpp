@@ -147,6 +147,24 @@ class Grouper {
     }
   }
 
+  // Of neighbours that stay apart, with names of values.
+  std::vector<Refusal> refusals() const {
+    std::vector<Refusal> out;
+    std::set<std::pair<size_t, size_t>> known;
+    for (size_t u = 0; u < plan_.units.size(); ++u)
+      for (size_t o : plan_.units[u].operands) {
+        if (group_of_[o] == group_of_[u] || !known.insert({o, u}).second) continue;
+        Group merged;
+        auto why = refusal(group_of_[o], group_of_[u], merged);
+        if (!why) continue;
+        Refusal r{plan_.units[o].name, plan_.units[u].name, std::move(*why), {}};
+        for (size_t g : {group_of_[o], group_of_[u]})
+          for (size_t v : groups_[g].units) r.values.push_back(plan_.units[v].name);
+        out.push_back(std::move(r));
+      }
+    return out;
+  }
+
   std::vector<Group> run() {
     // Consumers pull in the groups they read, until nothing changes.
     for (bool changed = true; changed;) {
@@ -291,33 +309,45 @@ class Grouper {
   }
 
   bool merge(size_t producer, size_t consumer) {
+    if (groups_[producer].units.empty() || groups_[consumer].units.empty()) return false;
+    Group merged;
+    if (refusal(producer, consumer, merged)) return false;
+    for (size_t u : groups_[consumer].units) group_of_[u] = producer;
+    groups_[producer] = std::move(merged);
+    groups_[consumer] = Group{};
+    return true;
+  }
+
+  // Why two groups stay apart; nothing: `merged` is both as one.
+  std::optional<std::string> refusal(size_t producer, size_t consumer, Group& merged) const {
     const Group &a = groups_[producer], &b = groups_[consumer];
-    if (a.units.empty() || b.units.empty()) return false;
-    if (!fuse_ && (heavy(a) || heavy(b))) return false;
+    if (!fuse_ && (heavy(a) || heavy(b))) return "a contraction has a kernel of its own";
     for (size_t u : b.units)
       if (plan_.units[u].apart)
         for (size_t o : plan_.units[u].operands)
-          if (group_of_[o] == producer) return false;
-    if (plan_.units[a.units[0]].constant != plan_.units[b.units[0]].constant) return false;
+          if (group_of_[o] == producer) return "it merges parts that run in parallel";
+    if (plan_.units[a.units[0]].constant != plan_.units[b.units[0]].constant)
+      return "one is computed from constants alone, once";
     std::vector<size_t> units = a.units;
     units.insert(units.end(), b.units.begin(), b.units.end());
-    const auto merged = unify(plan_, units);
-    if (!merged || passes_outside(producer, consumer)) return false;
-    const double total = work(*merged);
+    auto unified = unify(plan_, units);
+    if (!unified) return "an element of one is needed at other indices than its own by the other";
+    if (passes_outside(producer, consumer)) return "something between them is computed by another kernel";
+    merged = std::move(*unified);
+    const double total = work(merged);
     if (total > kSmallWork) {
       // What ran in parallel must still do so, unless enough does.
       constexpr double kEnough = 64;
-      const double least = std::min({parallelism(a), parallelism(b), kEnough});
-      if (parallelism(*merged) < least) return false;
+      const double least = std::min({parallelism(a), parallelism(b), kEnough}), left = parallelism(merged);
+      if (left < least) return fmt::format("only {} elements could be computed in parallel, not {}", left, least);
     }
-    if (!fits(*merged)) return false;
-    const auto again = repeated(*merged);
-    if (!again || recomputed(*merged) + (heavy(*merged) ? *again : 0) > kMostRecomputed * total) return false;
-    const std::vector<size_t> moved = b.units;
-    groups_[producer] = *merged;
-    groups_[consumer] = Group{};
-    for (size_t u : moved) group_of_[u] = producer;
-    return true;
+    if (!fits(merged)) return "what one task keeps would be too large";
+    const auto again = repeated(merged);
+    if (!again) return "no order of loops computes both";
+    const double repeats = recomputed(merged) + (heavy(merged) ? *again : 0);
+    if (repeats > kMostRecomputed * total)
+      return fmt::format("{:.0f} % of the work would be done again", 100 * repeats / total);
+    return std::nullopt;
   }
 
   // A value made inside by a contraction must be small in the indices that tasks do not cut: what is neither common nor
@@ -365,5 +395,11 @@ class Grouper {
 }  // namespace
 
 std::vector<Group> group_units(const Plan& plan, bool fuse) { return Grouper(plan, fuse).run(); }
+
+std::vector<Refusal> refusals(const Plan& plan) {
+  Grouper grouper(plan, true);
+  (void)grouper.run();
+  return grouper.refusals();
+}
 
 }  // namespace cleave::schedule

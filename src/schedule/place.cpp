@@ -15,34 +15,35 @@ constexpr int kPrepared = 1000;  // buffers of a reduction that are made before 
 
 std::set<ItValue> visible_values(const itgraph::Program& p) {
   std::set<ItValue> out;
-  std::map<ItValue, size_t> maker;
+  std::map<ItValue, const void*> maker;  // the kernel, or the parallel block in it whose tasks are joined
   auto root = [&](ItValue v) { return p.value(v).alias_of.valid() ? p.value(v).alias_of : v; };
-  auto reads = [&](ItValue v, size_t kernel) {
+  auto reads = [&](ItValue v, const void* reader) {
     v = root(v);
     auto it = maker.find(v);
-    if (it != maker.end() && it->second != kernel) out.insert(v);
+    if (it != maker.end() && it->second != reader) out.insert(v);
   };
-  for (size_t k = 0; k < p.kernels.size(); ++k) {
-    std::function<void(const itgraph::Block&)> visit = [&](const itgraph::Block& b) {
+  for (const itgraph::Kernel& k : p.kernels) {
+    std::function<void(const itgraph::Block&, const void*)> visit = [&](const itgraph::Block& b, const void* tasks) {
+      if (b.kind == itgraph::Kind::parallel) tasks = &b;
       for (const itgraph::Item& i : b.items)
         match(
             i.what,
             [&](const Compute& c) {
               for (const tile::Node& n : c.nodes)
-                if (const auto* l = std::get_if<tile::Load>(&n.what)) reads(l->buffer, k);
+                if (const auto* l = std::get_if<tile::Load>(&n.what)) reads(l->buffer, tasks);
               for (const itgraph::Target& t : c.results) {
-                maker[root(t.value)] = k;
+                maker[root(t.value)] = tasks;
                 if (p.value(t.value).role == Role::output) out.insert(t.value);
               }
             },
-            [&](const itgraph::Block& inner) { visit(inner); });
+            [&](const itgraph::Block& inner) { visit(inner, tasks); });
     };
     match(
-        p.kernels[k].what, [&](const itgraph::Block& b) { visit(b); },
+        k.what, [&](const itgraph::Block& b) { visit(b, &b); },
         [&](const itgraph::Library& l) {
-          reads(l.source, k);
+          reads(l.source, &l);
           for (ItValue r : l.results) {
-            maker[r] = k;
+            maker[r] = &l;
             out.insert(r);
           }
         });
@@ -50,7 +51,7 @@ std::set<ItValue> visible_values(const itgraph::Program& p) {
   return out;
 }
 
-Result<tile::Program> Placer::run() {
+Result<tile::Program> Placer::run(std::vector<size_t>* ends) {
   arguments();
   for (const itgraph::Kernel& k : it_.kernels) {
     tile::Kernel kernel{kernel_name(k.name), find_constant(k), {}};
@@ -69,6 +70,7 @@ Result<tile::Program> Placer::run() {
     for (tile::Kernel& p : packing_) out_.kernels.push_back(std::move(p));
     packing_.clear();
     out_.kernels.push_back(std::move(kernel));
+    if (ends) ends->push_back(out_.kernels.size());
   }
   return std::move(out_);
 }
@@ -519,8 +521,9 @@ void Placer::block(const itgraph::Block& b, itgraph::TensorMap map, std::vector<
     for (const itgraph::Target& t : c->results) flush(t, outside, body);
 }
 
-Result<tile::Program> place(const itgraph::Program& program, const Machine& machine, const PlaceOptions& options) {
-  return Placer(program, machine, options).run();
+Result<tile::Program> place(const itgraph::Program& program, const Machine& machine, const PlaceOptions& options,
+                            std::vector<size_t>* ends) {
+  return Placer(program, machine, options).run(ends);
 }
 
 }  // namespace cleave::schedule

@@ -18,7 +18,9 @@ struct PlaceOptions {
 // Inner values that a kernel other than their own reads lie in the workspace, the others in the task's scratch.
 // Operands of products that are not row-major in the columns are packed into panels by kernels of their own; those of
 // constants run once. Errors: an unbound extent, a block that no tile statement expresses.
-Result<tile::Program> place(const itgraph::Program& program, const Machine& machine, const PlaceOptions& options = {});
+// `ends`, if given: for each kernel of the itGraph how many the tile program has up to and with it.
+Result<tile::Program> place(const itgraph::Program& program, const Machine& machine, const PlaceOptions& options = {},
+                            std::vector<size_t>* ends = nullptr);
 
 // Values that are read outside the kernel that makes them, and outputs.
 std::set<itgraph::ValueId> visible_values(const itgraph::Program& program);

@@ -50,7 +50,7 @@ class Placer {
     out_.syms = it.syms;
     out_.dims = it.dims;
   }
-  Result<tile::Program> run();
+  Result<tile::Program> run(std::vector<size_t>* ends);
 
  private:
   std::string unique(std::string stem);

@@ -157,6 +157,39 @@ class Planner {
       if (g_.producer(v).op == Op::constant && follows_from_dims(g_.type(v).shape))
         return diagnose(Code::not_schedulable, g_.value(v).name,
                         "a constant has an extent that is known at run time only");
+    for (graph::NodeId id : g_.node_ids())
+      if (auto bad = least_extents(g_.node(id))) return bad;
+    return std::nullopt;
+  }
+
+  // Of the value, of the output that it is, or of the graph.
+  std::string name_of(graph::ValueId v) const {
+    if (!g_.value(v).name.empty()) return g_.value(v).name;
+    for (const graph::Output& o : g_.outputs())
+      if (o.value == v) return o.name;
+    return g_.name();
+  }
+
+  // An extremum needs an element, the k largest need k: also when the extent is known at run time only.
+  std::optional<Diagnostic> least_extents(const graph::Node& n) {
+    const bool extreme = n.op == Op::amax || n.op == Op::amin, position = n.op == Op::argmax || n.op == Op::argmin;
+    if (!position && n.op != Op::topk && !(extreme && is_integer(g_.type(n.operands[0]).dtype))) return std::nullopt;
+    const graph::Shape& shape = g_.type(n.operands[0]).shape;
+    std::vector<int64_t> axes;
+    if (extreme)
+      axes = graph::reduced_axes(n, shape.size());
+    else
+      axes = {n.attributes.get<int64_t>("axis")};
+    const int64_t least = n.op == Op::topk ? n.attributes.get<int64_t>("k") : 1;
+    for (int64_t a : axes) {
+      const Expr e = shape[static_cast<size_t>(a < 0 ? a + static_cast<int64_t>(shape.size()) : a)];
+      if (const int64_t lo = syms().bounds(e).lo; lo < least && !syms().as_constant(e))
+        return diagnose(
+            Code::not_schedulable, name_of(n.results[0]),
+            fmt::format("`{}` needs {} element{}, and the extent `{}` may be {}: give its dimension a range "
+                        "that begins higher, with --dim or in its declaration",
+                        graph::info(n.op).name, least, least == 1 ? "" : "s", syms().print(e), lo));
+    }
     return std::nullopt;
   }
   bool follows_from_dims(std::span<const Expr> list) {

@@ -8,6 +8,7 @@
 
 #include "graph/graph.hpp"
 #include "itgraph/itgraph.hpp"
+#include "schedule/schedule.hpp"
 
 namespace cleave::schedule {
 
@@ -30,6 +31,7 @@ struct Unit {
 struct Plan {
   itgraph::Program it;      // values and index extents; no kernels yet
   std::vector<Unit> units;  // operands first
+  sym::Expr part = {};      // the index that counts the parts of a reduction (split.hpp): each is a task of its own
 };
 
 // Rewrites what has no unit of its own: mean and moments become sums.
@@ -53,6 +55,9 @@ itgraph::Compute renamed(const Plan& plan, const Group& group, size_t unit);
 
 // How units are gathered into kernels. Unfused: each contraction alone, chains of the others together.
 std::vector<Group> group_units(const Plan& plan, bool fuse);
+
+// What group_units(plan, true) leaves in different kernels although one reads the other.
+std::vector<Refusal> refusals(const Plan& plan);
 
 // The index symbols of a unit: its results' axes and what it reduces, renamed.
 std::vector<sym::Expr> axes_of(const Plan& plan, const Group& group, size_t unit);

@@ -9,6 +9,7 @@
 #include "cost/estimate.hpp"
 #include "graph/expand.hpp"
 #include "schedule/blocks.hpp"
+#include "schedule/join.hpp"
 #include "schedule/masks.hpp"
 #include "schedule/place.hpp"
 #include "schedule/plan.hpp"
@@ -47,28 +48,38 @@ std::set<itgraph::ValueId> visible(const Plan& plan, const std::vector<Group>& g
   return out;
 }
 
+// Kernels that are tiled alike, or one by one; `joined`: parts are merged in the launch that computes them.
 Result<itgraph::Program> nested(const Plan& plan, const std::vector<Group>& groups,
-                                const std::set<itgraph::ValueId>& seen, const Tiling& tiling) {
+                                const std::set<itgraph::ValueId>& seen, std::span<const Tiling> tilings,
+                                bool joined = false) {
   itgraph::Program it = plan.it;
-  for (const Group& g : groups) {
-    auto kernel = build_kernel(plan, g, tiling, seen);
-    if (!kernel) return diagnose(Code::not_schedulable, plan.units[g.units.back()].name, "its loops cannot be ordered");
+  for (size_t g = 0; g < groups.size(); ++g) {
+    auto kernel = build_kernel(plan, groups[g], tilings[std::min(g, tilings.size() - 1)], seen);
+    if (!kernel)
+      return diagnose(Code::not_schedulable, plan.units[groups[g].units.back()].name, "its loops cannot be ordered");
     it.kernels.push_back(std::move(*kernel));
   }
+  if (!joined) return it;
+  auto one = join(plan, groups, it.kernels, tilings[0], seen);
+  if (!one) return diagnose(Code::not_schedulable, plan.it.name, "its parts are not merged by the tasks of one tile");
+  it.kernels[one->rest] = std::move(one->kernel);
+  it.kernels.erase(it.kernels.begin() + static_cast<std::ptrdiff_t>(one->parts));
   return it;
 }
 
 Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Options& options, std::string_view cut) {
   Candidate c;
   c.it = std::move(it);
-  if (Diagnostics bad = itgraph::verify(c.it); !bad.empty())
-    CHECK(false, "{}\n{}", render(bad, nullptr), itgraph::print(c.it));
-  TRY_ASSIGN(c.program, place(c.it, options.machine, {options.pack, options.panels}));
-  if (Diagnostics bad = tile::verify(c.program); !bad.empty())
-    CHECK(false, "{}\n{}", render(bad, nullptr), tile::print(c.program));
-  for (const cost::KernelEstimate& e : cost::estimate(c.program, options.machine, options.threads)) {
+  std::vector<size_t> ends;
+  TRY_ASSIGN(c.program, place(c.it, options.machine, {options.pack, options.panels}, &ends));
+  const auto estimates = cost::estimate(c.program, options.machine, options.threads);
+  for (size_t i = 0, k = 0; i < estimates.size(); ++i) {
+    while (ends[k] <= i) ++k;
+    c.parts.resize(k + 1);
+    const cost::KernelEstimate& e = estimates[i];
     if (e.once) continue;
     c.kernels.push_back({e.name, e.flops, e.memory_bytes, e.seconds});
+    c.parts[k] += e.seconds;
     c.seconds += e.seconds;
   }
   c.tiling = tiling;
@@ -77,10 +88,29 @@ Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Option
   return c;
 }
 
-// The same program over symbols of its own: those of the search are shared by all candidates, and are many.
-void detach(Candidate& c) {
+// What is kept holds to the laws, and has symbols of its own: those of the search are shared by all candidates, and are
+// many.
+void finish(Candidate& c) {
+  if (Diagnostics bad = itgraph::verify(c.it); !bad.empty())
+    CHECK(false, "{}\n{}", render(bad, nullptr), itgraph::print(c.it));
   const SourceText text{c.program.name, tile::print(c.program)};
-  c.program = tile::parse(text).value();
+  auto own = tile::parse(text);  // verified
+  CHECK(own.ok(), "{}\n{}", render(own.errors(), &text), text.text);
+  c.program = std::move(*own);
+}
+
+// The loops of all kernels in order: of one cut they decide everything else.
+void loops_of(const itgraph::Block& block, std::vector<std::pair<Expr, int64_t>>& out) {
+  for (const itgraph::Loop& l : block.loops) out.emplace_back(l.index, l.step);
+  out.emplace_back(Expr(), static_cast<int64_t>(block.kind));
+  for (const itgraph::Item& i : block.items)
+    if (const auto* inner = std::get_if<itgraph::Block>(&i.what)) loops_of(*inner, out);
+}
+std::vector<std::pair<Expr, int64_t>> loops_of(const itgraph::Program& it) {
+  std::vector<std::pair<Expr, int64_t>> out;
+  for (const itgraph::Kernel& k : it.kernels)
+    if (const auto* block = std::get_if<itgraph::Block>(&k.what)) loops_of(*block, out);
+  return out;
 }
 
 // What masks leave of the reductions of a cut: the most elements that any row needs of a masked index. nullopt: nothing
@@ -134,20 +164,21 @@ std::vector<Tiling> tilings(const Options& options, std::optional<int64_t> maske
 
 // The best predicted tiling of one cut, and the next ones; programs that come out the same are kept once.
 Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>& groups, const Options& options,
-                                      std::string_view cut, std::span<const Tiling> only = {}) {
+                                      std::string_view cut, std::span<const Tiling> only = {}, bool joined = false) {
   std::vector<Candidate> out;
-  std::set<std::string> known;
+  std::set<std::vector<std::pair<Expr, int64_t>>> known;
   Diagnostics errors;
   const auto seen = visible(plan, groups);
   const std::vector<Tiling> all =
       only.empty() ? tilings(options, masked_length(plan, groups)) : std::vector<Tiling>(only.begin(), only.end());
+  out.reserve(all.size() + 1);
   for (const Tiling& t : all) {
-    auto it = nested(plan, groups, seen, t);
+    auto it = nested(plan, groups, seen, std::span(&t, 1), joined);
     if (!it) {
       errors = it.errors();
       continue;
     }
-    if (!known.insert(itgraph::print(*it)).second) continue;
+    if (!known.insert(loops_of(*it)).second) continue;
     auto c = placed(std::move(*it), t, options, cut);
     if (c)
       out.push_back(std::move(*c));
@@ -158,6 +189,73 @@ Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>
   std::stable_sort(out.begin(), out.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
   return out;
+}
+
+// A cut, and how each of its kernels is tiled.
+struct Cut {
+  std::vector<Group> groups;
+  std::vector<Tiling> tilings;
+  std::vector<double> seconds;  // predicted for each
+};
+
+// Each kernel with the tiling that is best for it.
+Cut best_tiled(const std::vector<Group>& groups, std::span<const Candidate> ranking) {
+  Cut out{groups, {}, {}};
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const auto best = std::min_element(ranking.begin(), ranking.end(),
+                                       [&](const Candidate& a, const Candidate& b) { return a.parts[g] < b.parts[g]; });
+    out.tilings.push_back(best->tiling);
+    out.seconds.push_back(best->parts[g]);
+  }
+  return out;
+}
+
+// Each fused kernel, or the kernels that it stands for where these take less: the least sum of predicted times. Every
+// unit is in one kernel of either cut.
+Cut least_sum(const Cut& fused, const Cut& apart) {
+  Cut out;
+  const auto take = [&](const Cut& from, size_t g) {
+    out.groups.push_back(from.groups[g]);
+    out.tilings.push_back(from.tilings[g]);
+    out.seconds.push_back(from.seconds[g]);
+  };
+  for (size_t f = 0; f < fused.groups.size(); ++f) {
+    const std::vector<size_t>& units = fused.groups[f].units;
+    const auto inside = [&](size_t u) { return std::find(units.begin(), units.end(), u) != units.end(); };
+    std::vector<size_t> pieces;
+    size_t covered = 0;
+    double sum = 0;
+    for (size_t a = 0; a < apart.groups.size(); ++a) {
+      const std::vector<size_t>& own = apart.groups[a].units;
+      if (!std::all_of(own.begin(), own.end(), inside)) continue;
+      pieces.push_back(a);
+      covered += own.size();
+      sum += apart.seconds[a];
+    }
+    if (covered == units.size() && sum < fused.seconds[f])
+      for (size_t a : pieces) take(apart, a);
+    else
+      take(fused, f);
+  }
+  return out;
+}
+
+std::optional<Candidate> composed(const Plan& plan, const Cut& cut, const Options& options, std::string_view name) {
+  auto it = nested(plan, cut.groups, visible(plan, cut.groups), cut.tilings);
+  if (!it) return std::nullopt;
+  const size_t heaviest =
+      static_cast<size_t>(std::max_element(cut.seconds.begin(), cut.seconds.end()) - cut.seconds.begin());
+  auto c = placed(std::move(*it), cut.tilings[heaviest], options, name);
+  if (!c) return std::nullopt;
+  c->summary += ", kernels tiled one by one";
+  return std::move(*c);
+}
+
+// Puts a candidate in its place when it is predicted to be better than all others.
+void add_if_best(std::vector<Candidate>& ranking, std::optional<Candidate> c) {
+  constexpr double kWorthIt = 0.995;
+  if (c && (ranking.empty() || c->seconds < kWorthIt * ranking[0].seconds))
+    ranking.insert(ranking.begin(), std::move(*c));
 }
 
 // A name for people: what a symbol was called before it was made unique.
@@ -198,7 +296,7 @@ std::vector<Candidate> in_parts(const Plan& plan, const std::vector<Group>& grou
       index = s;
   if (!index.valid()) return out;
   const int64_t n = extent_of(plan, index), cores = std::max(options.machine.cores, 1);
-  constexpr int64_t kTile = 64, kLeast = 4 * kTile;
+  constexpr int64_t kTile = 64, kLeast = 128;  // four tiles of 32, the smallest that is usual
   std::vector<int64_t> lengths;
   if (options.part > 0) {
     lengths = {options.part};
@@ -215,26 +313,41 @@ std::vector<Candidate> in_parts(const Plan& plan, const std::vector<Group>& grou
     const auto parts = split(plan, *heaviest, index, length);
     if (!parts) continue;
     const int64_t count = (n + length - 1) / length;
-    auto ranking = ranked(*parts, group_units(*parts, true), options,
-                          fmt::format("fused, {} in {} parts of {}", stem(*plan.it.syms, index), count, length), tiles);
-    if (!ranking) continue;
-    for (Candidate& c : *ranking) out.push_back(std::move(c));
+    const std::vector<Group> regrouped = group_units(*parts, true);
+    const std::string what = fmt::format("fused, {} in {} parts of {}", stem(*plan.it.syms, index), count, length);
+    // Merged by the task that ends last at a tile, or by a launch of its own.
+    for (const bool joined : {true, false}) {
+      if (joined && !options.join) continue;
+      auto ranking = ranked(*parts, regrouped, options, joined ? what : what + " merged apart", tiles, joined);
+      if (!ranking) continue;
+      for (Candidate& c : *ranking) out.push_back(std::move(c));
+    }
   }
   return out;
 }
 
 }  // namespace
 
+Result<std::vector<Refusal>> refused_fusions(const graph::Graph& graph) {
+  TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph::expand_views(graph))));
+  return refusals(plan);
+}
+
 Result<Candidate> unfused(const graph::Graph& graph, const Options& options) {
   TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph::expand_views(graph))));
-  TRY_ASSIGN(auto all, ranked(plan, group_units(plan, false), options, "unfused"));
-  detach(all.front());
+  const std::vector<Group> groups = group_units(plan, false);
+  TRY_ASSIGN(auto all, ranked(plan, groups, options, "unfused"));
+  if (groups.size() > 1) add_if_best(all, composed(plan, best_tiled(groups, all), options, "unfused"));
+  finish(all.front());
   return std::move(all.front());
 }
 
 Result<std::vector<Candidate>> candidates(const graph::Graph& graph, const Options& options) {
   TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph::expand_views(graph))));
-  TRY_ASSIGN(auto apart, ranked(plan, group_units(plan, false), options, "unfused"));
+  const std::vector<Group> single = group_units(plan, false);
+  TRY_ASSIGN(auto apart, ranked(plan, single, options, "unfused"));
+  const Cut apart_cut = best_tiled(single, apart);
+  if (single.size() > 1) add_if_best(apart, composed(plan, apart_cut, options, "unfused"));
   std::vector<Candidate> fused;
   if (options.fuse) {
     const std::vector<Group> groups = group_units(plan, true);
@@ -244,6 +357,11 @@ Result<std::vector<Candidate>> candidates(const graph::Graph& graph, const Optio
     std::vector<Tiling> tiles;
     for (size_t i = 0; i < std::min(fused.size(), kTilings); ++i) tiles.push_back(fused[i].tiling);
     std::vector<Candidate> parts = in_parts(plan, groups, tiles, options);
+    if (const Cut cut = best_tiled(groups, fused); groups.size() > 1) {
+      const Cut mixed = least_sum(cut, apart_cut);
+      add_if_best(fused, composed(plan, cut, options, "fused"));
+      if (mixed.groups.size() != groups.size()) add_if_best(fused, composed(plan, mixed, options, "fused in part"));
+    }
     // Asked for, they come first.
     auto faster = [&](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; };
     std::stable_sort(parts.begin(), parts.end(), faster);
@@ -266,7 +384,7 @@ Result<std::vector<Candidate>> candidates(const graph::Graph& graph, const Optio
     if (out.size() < keep && (out.empty() || c.seconds < hopeless * best)) out.push_back(std::move(c));
   std::stable_sort(out.begin(), out.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
-  for (Candidate& c : out) detach(c);
+  for (Candidate& c : out) finish(c);
   return out;
 }
 

@@ -30,6 +30,7 @@ struct Options {
   // What may be left out, to see what it brings.
   bool fuse = true;    // contractions in one kernel with what they read or feed
   bool split = true;   // reductions in parts that run in parallel
+  bool join = true;    // .. merged in the launch that computes them
   bool pack = true;    // operands of products packed by kernels of their own
   bool panels = true;  // .. into the panels that register tiles read
 };
@@ -48,6 +49,7 @@ struct Candidate {
   std::vector<KernelEstimate> kernels;
   double seconds = 0;  // predicted, once-kernels excluded
   Tiling tiling;
+  std::vector<double> parts;  // predicted for each kernel of the itGraph, what packs its operands included
 };
 
 // One good kernel per contraction and one per maximal elementwise-plus-reduction chain: the yardstick of every result.
@@ -58,5 +60,12 @@ Result<Candidate> unfused(const graph::Graph& graph, const Options& options);
 
 // Fused schedules (and the unfused one), best predicted first; at least one.
 Result<std::vector<Candidate>> candidates(const graph::Graph& graph, const Options& options);
+
+// A value that is not computed in one kernel with one that it reads, by the names of both, and why.
+struct Refusal {
+  std::string producer, consumer, why;
+  std::vector<std::string> values;  // of the two kernels
+};
+Result<std::vector<Refusal>> refused_fusions(const graph::Graph& graph);
 
 }  // namespace cleave::schedule

@@ -23,7 +23,6 @@ struct Involved {
 
 std::optional<Involved> involved(const Plan& plan, const Group& group, Expr index) {
   Involved out;
-  if (!plan.it.syms->as_constant(plan.it.extents.at(index))) return std::nullopt;  // parts are counted ahead
   std::set<size_t> in_group(group.units.begin(), group.units.end());
   for (size_t u : group.units) {
     if (plan.units[u].is_library() || plan.units[u].constant) return std::nullopt;
@@ -64,12 +63,13 @@ class Splitter {
 
   Plan run() {
     sym::Pool& s = *out_.it.syms;
-    n_ = extent_of(plan_, index_);
-    const int64_t parts = std::max<int64_t>(1, (n_ + length_ - 1) / length_);
-    uneven_ = parts * length_ != n_;
-    part_ = s.fresh("part", {0, parts - 1});
+    n_ = plan_.it.extents.at(index_);
+    // At least one, which gives an empty index its identity.
+    const Expr parts = s.max(s.constant(1), s.ceildiv(n_, s.constant(length_)));
+    uneven_ = s.mul(parts, length_) != n_;
+    part_ = s.fresh("part", {0, std::max<int64_t>(s.bounds(parts).hi - 1, 0)});
     inside_ = s.fresh(std::string(s.symbol_name(index_)), {0, length_ - 1});
-    out_.it.extents[part_] = s.constant(parts);
+    out_.it.extents[part_] = parts;
     out_.it.extents[inside_] = s.constant(length_);
     absolute_ = s.add(s.mul(part_, length_), inside_);
     for (uint32_t i = 0; i < out_.it.values.size(); ++i) names_.insert(out_.it.values[ItValue(i)].name);
@@ -85,6 +85,7 @@ class Splitter {
       }
     }
     drop_unused();
+    out_.part = part_;
     return std::move(out_);
   }
 
@@ -107,6 +108,11 @@ class Splitter {
     return out;
   }
 
+  tile::Node end_of_index() const {
+    if (const auto n = out_.it.syms->as_constant(n_)) return {DType::i64, tile::Literal{static_cast<double>(*n)}};
+    return {DType::i64, tile::IndexValue{n_}};
+  }
+
   // The compute over (part, inside) in the place of the index. Loads past the end of the last part are guarded.
   Compute over_parts(size_t u) {
     sym::Pool& s = *out_.it.syms;
@@ -114,7 +120,7 @@ class Splitter {
     NodeId inside;
     if (uneven_) {
       std::vector<tile::Node> nodes = {{DType::i64, tile::IndexValue{absolute_}},
-                                       {DType::i64, tile::Literal{static_cast<double>(n_)}},
+                                       end_of_index(),
                                        {DType::boolean, tile::Apply{Fn::lt, {NodeId(0), NodeId(1)}}}};
       const auto shift = static_cast<uint32_t>(nodes.size());
       auto moved = [&](NodeId& id) {
@@ -333,7 +339,7 @@ class Splitter {
   const int64_t length_;
   const Involved which_;
   Plan out_;
-  int64_t n_ = 0;
+  Expr n_;  // its extent
   bool uneven_ = false;
   Expr part_, inside_, absolute_;
   NodeId inside_node_;
@@ -364,7 +370,7 @@ std::optional<Plan> split(const Plan& plan, const Group& group, Expr index, int6
   CHECK(length >= 1, "parts of {}", length);
   auto which = involved(plan, group, index);
   if (!which) return std::nullopt;
-  const int64_t whole = std::max<int64_t>(1, extent_of(plan, index));
+  const int64_t whole = std::max<int64_t>(1, most_of(plan, index));
   return Splitter(plan, group, index, std::min(length, whole), std::move(*which)).run();
 }
 

@@ -2,7 +2,8 @@
 //
 // A Program has buffers (each with a place, a shape and a layout) and kernels that run one after another. A kernel is a
 // nest of statements; its outermost loops may be parallel, and each iteration of those is a task with scratch buffers
-// of its own. There are four statements:
+// of its own. Statements behind a parallel loop join its tasks: the one that ends last does them, with scratch as dirty
+// as any task's. There are four statements:
 //   For     a loop over an index symbol;
 //   Let     an index symbol that is an integer in memory: a length, the begin of a row;
 //   Nest    an elementwise or reducing loop nest over a box: expressions over loads, stored or accumulated;

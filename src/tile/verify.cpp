@@ -182,7 +182,8 @@ struct Verifier {
       match(
           s.what,
           [&](const For& f) {
-            if (f.parallel && (!outermost || body.size() != 1)) bad("a parallel loop is not outermost or not alone");
+            if (f.parallel && (!outermost || &s != &body[0])) bad("a parallel loop is not outermost or not the first");
+            if (f.parallel && once && body.size() > 1) bad("a `once` kernel joins its tasks");
             if (f.step < 1) bad("a step is below 1");
             index(f.lo, "a bound");
             index(f.hi, "a bound");

@@ -365,6 +365,13 @@ Value Builder::load_ptr(Value ptr) {
   return append(std::move(inst), {&kPtr, 1})[0];
 }
 
+Value Builder::fetch_add(Value ptr, Value addend) {
+  CHECK(type(ptr) == kPtr && type(addend) == kI64, "fetch_add");
+  Inst inst{Op::fetch_add};
+  inst.operands = {ptr, addend};
+  return append(std::move(inst), {&kI64, 1})[0];
+}
+
 Value Builder::gather(Value base, Value indices, DType dtype, Value mask) {
   if (!mask.valid()) mask = boolean(true, lanes(indices));
   CHECK(type(base) == kPtr && type(indices).elem == Elem::i64 && type(mask) == type(indices).with(Elem::boolean),

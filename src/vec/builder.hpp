@@ -100,6 +100,8 @@ class Builder {
   void store(Value value, Value ptr, DType dtype, Value count = {});
   Value load_i64(Value ptr) { return load(ptr, DType::i64); }
   Value load_ptr(Value ptr);
+  // Adds to the i64 in memory and gives what it held, atomically: what threads that came before have stored is seen.
+  Value fetch_add(Value ptr, Value addend);
   Value gather(Value base, Value indices, DType dtype, Value mask = {});  // indices: i64 vector, in elements
   void scatter(Value value, Value base, Value indices, DType dtype, Value mask = {});
   void prefetch(Value ptr, int locality = 3);  // 3 keeps the line in L1, 2 in L2, 1 in L3, 0 non-temporal

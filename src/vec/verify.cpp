@@ -174,6 +174,9 @@ class Verifier {
       case Op::load_ptr:
         if (operand(i, 0) != kPtr) return must_be("the address", operand(i, 0), kPtr);
         return must_be("the result", result(i), kPtr);
+      case Op::fetch_add:
+        if (operand(i, 0) != kPtr || operand(i, 1) != kI64) return "takes a ptr and an i64";
+        return must_be("the result", result(i), kI64);
       case Op::gather:
         if (operand(i, 0) != kPtr || operand(i, 1).elem != Elem::i64 ||
             operand(i, 2) != operand(i, 1).with(Elem::boolean))

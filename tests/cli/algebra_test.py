@@ -99,6 +99,16 @@ class Algebra(CliTest):
         self.fails(2, "error[CLV4106]: no value of the input graph is called `Q`", "explain", graph, "--why-not", "Q")
         self.fails(2, "it is given, not computed", "explain", graph, "--why-not", "X")
 
+    def test_why_not_names_the_kernels_that_were_not_made_one(self):
+        graph = self.file("pair.graph", """graph pair {
+  input X: f32[256, 512]
+  input W: f32[512, 512]
+  output Z = softmax(contract("m k, n k -> m n", X, W), axis=1)
+}
+""")
+        text = self.ok("explain", graph, "--why-not", "Z")
+        self.assertRegex(text, r"refused: +`\w+` and `\w+` in one kernel: (only \d+ elements could|\d+ % of the work would|no order)")
+
     def test_an_artefact_is_explained_by_its_certificate(self):
         self.ok("optimize", self.tiny, "--dim", "S=32", "--budget", "6c", "--threads", "1", "-o", "out")
         text = self.ok("explain", "out")

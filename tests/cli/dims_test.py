@@ -73,6 +73,20 @@ class Dims(CliTest):
             self.fails(3, "`X`", "run", what, "--inputs", self.npy("even.npy", [8]), "--dim", "B=4")
             self.fails(2, "error[CLV2014]", "run", what, "--inputs", self.npy("long.npy", [203]))
 
+    def test_extrema_need_an_element(self):
+        path = self.file("top.graph", """graph top {
+  dim N in 0..64
+  input X: f32[3, N]
+  output P = argmax(X, axis=1)
+}
+""")
+        self.fails(3, "error[CLV5003]: `P` cannot be scheduled: `argmax` needs 1 element, and the extent `N` may be 0", "optimize",
+                   path, "--dim", "N=0..64", "--deterministic", "--threads", "1")
+        out = str(self.folder / "top")
+        self.json("optimize", path, "--dim", "N=1..64@5", "--deterministic", "--threads", "1", "-o", out)
+        for n in (1, 2, 64):
+            self.assertEqual(self.json("run", out, "--dim", f"N={n}", "--check", "--threads", "1")["outputs"][0]["shape"], [3])
+
     def test_what_is_not_served_is_refused(self):
         out, _ = self.made()
         self.fails(2, "error[CLV2014]: the dimension `N` is 901, outside its range 0..900", "run", out, "--dim", "N=901")

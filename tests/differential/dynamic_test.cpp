@@ -35,13 +35,14 @@ struct Case {
 };
 
 // Compiled for this machine; small tiles as well, so that extents have several tiles and tails.
-std::vector<Case> compiled(const graph::Graph& expanded, size_t keep) {
+std::vector<Case> compiled(const graph::Graph& expanded, size_t keep, int64_t part = 0) {
   std::vector<Case> out;
   for (const int64_t tile : {0, 5}) {
     schedule::Options options;
     options.machine = host_machine();
     options.keep = keep;
     options.tile = tile;
+    options.part = part;
     auto all = schedule::candidates(expanded, options);
     EXPECT_TRUE(all.ok()) << (all.ok() ? "" : render(all.errors(), nullptr)) << graph::print(expanded);
     if (!all) return out;
@@ -329,6 +330,40 @@ TEST(Dynamic, ServesAttentionOfAnyLength) {
   output O = contract("b s l, b l e -> b s e", softmax(T, axis=-1, empty="zero"), V)
 })",
         all);
+}
+
+// Keys at or past the length of a request do not count, so that its last parts are empty; a call has as many parts as
+// its longest length needs, more than a request has keys among them.
+TEST(Dynamic, ServesAttentionInPartsOfAnyLength) {
+  const graph::Graph symbolic = parsed(R"(graph decode {
+  dim L in 0..300
+  input Q: f32[2, 3, 8]
+  input K: f32[2, L, 8]
+  input V: f32[2, L, 16]
+  input lens: i32[2]
+  j = iota(shape=[1, 1, L], axis=2, dtype=i64)
+  S = mul(contract("b s d, b l d -> b s l", Q, K), 0.35)
+  T = where(lt(j, reshape(cast(lens, dtype=i64), shape=[2, 1, 1])), S, -inf)
+  m, u, v = scaled_reduce("b s l -> b s | -> b s | b l e -> b s e", T, V)
+  output O = quot0(v, unsqueeze(u, axes=[2]))
+  output M = m
+})");
+  std::vector<Call> calls;
+  for (const int64_t l : {0, 1, 3, 7, 64, 65, 300})
+    calls.push_back(call_of(symbolic, {{"L", l}}, static_cast<uint64_t>(l), [&](const graph::Graph& g, auto& given) {
+      const auto leaves = oracle::given_leaves(g);
+      for (size_t i = 0; i < leaves.size(); ++i)
+        if (g.value(leaves[i]).name == "lens") given[i].set(0, static_cast<double>(l)), given[i].set(1, l / 3);
+    }));
+  for (const int64_t part : {1, 7, 64, 300}) {
+    const std::vector<Case> cases = compiled(graph::expand(symbolic), 3, part);
+    bool in_parts = false;
+    for (const Case& c : cases) {
+      in_parts = in_parts || c.candidate.summary.find(fmt::format("parts of {}", part)) != std::string::npos;
+      for (const Call& call : calls) ASSERT_EQ(judged(c, call, call.binding.at("L") <= 7), "") << part;
+    }
+    EXPECT_TRUE(in_parts) << part;
+  }
 }
 
 TEST(Dynamic, ServesCausalAttentionWithLogSums) {

@@ -71,7 +71,7 @@ TEST_P(ItgraphLaw, IsDemanded) {
 INSTANTIATE_TEST_SUITE_P(
     Laws, ItgraphLaw,
     ::testing::Values(
-        Law{"ParallelIsOutermost", "reduce (j: 4)", "parallel (j: 4)", "parallel blocks are outermost"},
+        Law{"ParallelIsOutermost", "reduce (j: 2)", "parallel (j: 2)", "parallel blocks are outermost"},
         Law{"OutermostIsParallel", "first parallel", "first map", "parallel blocks are outermost"},
         Law{"StepsNest", "reduce (j: 2)", "reduce (j: 3)", "an inner step does not divide the outer one"},
         Law{"InputsAreReadOnly", "p[i, j] = exp", "X[i, j] = exp", "`X` is read only"},

@@ -143,7 +143,7 @@ TEST(Dims, RefusesWhatCannotBeServed) {
       refusal("tile t {\n  input n: i32[4] argument 0\n  output Y: f32[4] argument 0\n  kernel k {\n    parallel i in "
               "0..4 {\n      let m = n[i] in 0..4 {\n        parallel j in 0..m {\n          nest () {\n            "
               "Y[i] = 0.0:f32\n          }\n        }\n      }\n    }\n  }\n}"),
-      ::testing::HasSubstr("a parallel loop is not outermost or not alone"));
+      ::testing::HasSubstr("a parallel loop is not outermost or not the first"));
 }
 
 }  // namespace

@@ -107,6 +107,69 @@ graph g {
   }
 }
 
+// Attention of one query row: b requests, h heads of which g have keys, l keys.
+std::string decode_point(int64_t b, int64_t h, int64_t g, int64_t l, int64_t d) {
+  return fmt::format(R"(
+graph decode {{
+  input Q: f32[{0}, {2}, {1}, {4}]
+  input K: f32[{0}, {2}, {3}, {4}]
+  input V: f32[{0}, {2}, {3}, {4}]
+  S = contract("b g r d, b g l d -> b g r l", Q, K)
+  m, u, v = scaled_reduce("b g r l -> b g r | -> b g r | b g l e -> b g r e", S, V)
+  output O = div(v, unsqueeze(u, axes=[3]))
+}})",
+                     b, h / g, g, l, d);
+}
+
+std::string mla_decode_point(int64_t b, int64_t l) {
+  return fmt::format(R"(
+graph mla_decode {{
+  input Q: f32[{0}, 16, 512]
+  input P: f32[{0}, 16, 64]
+  input KV: f32[{0}, {1}, 512]
+  input KP: f32[{0}, {1}, 64]
+  S = add(contract("b h c, b l c -> b h l", Q, KV), contract("b h e, b l e -> b h l", P, KP))
+  m, u, v = scaled_reduce("b h l -> b h | -> b h | b l c -> b h c", S, KV)
+  output O = div(v, unsqueeze(u, axes=[2]))
+}})",
+                     b, l);
+}
+
+TEST(Split, ManyCoresTakePartsAtEveryDecodePoint) {
+  Options options = test_options();
+  options.machine = host_machine();
+  options.machine.cores = options.threads = 132;
+  std::vector<std::string> points;
+  for (const int64_t b : {1, 4})
+    for (const int64_t l : {1024, 4096}) {
+      points.push_back(decode_point(b, 32, 8, l, 128));
+      points.push_back(decode_point(b, 32, 1, l, 128));
+      points.push_back(mla_decode_point(b, l));
+    }
+  for (const std::string& text : points) {
+    const auto all = candidates(parsed(text), options);
+    ASSERT_TRUE(all.ok());
+    EXPECT_NE(all->front().summary.find("parts of"), std::string::npos) << text << all->front().summary;
+  }
+}
+
+TEST(Split, PartsAreMergedInTheLaunchThatComputesThem) {
+  Options options = test_options();
+  options.machine = host_machine();
+  options.machine.cores = options.threads = 2;
+  options.keep = 200;
+  const auto count = [&](const std::string& cut) {
+    const auto all = candidates(parsed(mla_decode_point(1, 4096)), options);
+    return std::count_if(all->begin(), all->end(), [&](const Candidate& c) {
+      return c.summary.find(cut) != std::string::npos && c.it.kernels.size() == 1;
+    });
+  };
+  EXPECT_GT(count("parts of"), 0);
+  EXPECT_EQ(count("merged apart"), 0);
+  options.join = false;
+  EXPECT_EQ(count("parts of"), 0);
+}
+
 TEST(Split, PartsAreCandidatesWhereTasksAreFew) {
   Options options = test_options();
   options.machine = host_machine();

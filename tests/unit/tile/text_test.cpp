@@ -145,7 +145,7 @@ INSTANTIATE_TEST_SUITE_P(
             "`n` is accumulated by logic but is no bool"},
         Law{"FreshBelongsToAccumulations", "n[j] fresh +=", "n[j] fresh =", "`fresh` belongs to accumulations"},
         Law{"ParallelIsOutermost", "for p in 0..2", "parallel p in 0..2",
-            "a parallel loop is not outermost or not alone"},
+            "a parallel loop is not outermost or not the first"},
         Law{"ProductsAreReal", "scratch acc: f32[8, 6]", "scratch acc: i32[8, 6]", "a product of integers is a nest"},
         Law{"TilesHaveTheirAxes", "x[r, 0] (0, 1)", "x[r, 0] (0, 2)", "the tile of `x` has the wrong axes"},
         Law{"ColumnsAreContiguous", "P[0, 4*p] (0, 1)", "P[0, 4*p] (1, 0)", "the columns of B are not contiguous"},
