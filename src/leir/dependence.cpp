@@ -16,6 +16,34 @@ Interval index_range(const Program& p, uint32_t loop) {
   return {0, e.hi >= kHuge ? kHuge : std::max<int64_t>(e.hi - 1, 0)};
 }
 
+// Is the form never 0? What its terms that g divides leave over has to meet a multiple of g, for each coefficient g and
+// for the divisor of all (`a*100+c*10+d` differs from itself in another iteration of any of its loops).
+bool never_zero(sym::Pool& pool, sym::Expr form) {
+  const Interval all = pool.bounds(form);
+  if (all.lo > 0 || all.hi < 0) return true;
+  const std::vector<sym::Pool::Term> terms = pool.terms(form);
+  std::set<int64_t> candidates;
+  int64_t common = 0;
+  for (const sym::Pool::Term& t : terms) {
+    if (t.atoms.empty()) continue;
+    candidates.insert(std::abs(t.coefficient));
+    common = std::gcd(common, t.coefficient);
+  }
+  candidates.insert(common);
+  for (const int64_t g : candidates) {
+    if (g < 2) continue;
+    sym::Expr rest = pool.constant(0);
+    for (const sym::Pool::Term& t : terms)
+      if (t.atoms.empty() || t.coefficient % g != 0)
+        rest = pool.add(rest, pool.mul(pool.product(t.atoms), t.coefficient));
+    const Interval r = pool.bounds(rest);
+    if (r.lo <= -kHuge || r.hi >= kHuge) continue;
+    const int64_t multiple = r.hi - ((r.hi % g) + g) % g;  // the largest one below
+    if (multiple < r.lo) return true;
+  }
+  return false;
+}
+
 // Two mentions in two iterations of `loop`, those of `y` later (sign 1) or earlier (-1), with the loops outside
 // standing still: can they touch one element? Never "yes": the test is one-sided.
 Proof meet(const Program& p, const Access& x, const Access& y, uint32_t loop, int sign) {
@@ -32,16 +60,7 @@ Proof meet(const Program& p, const Access& x, const Access& y, uint32_t loop, in
   }
   for (size_t d = 0; d < x.subscripts.size(); ++d) {
     const sym::Expr difference = pool.sub(x.subscripts[d], pool.substitute(y.subscripts[d], other));
-    const Interval r = pool.bounds(difference);
-    if (r.lo > 0 || r.hi < 0) return Proof::no;
-    int64_t g = 0, constant = 0;
-    for (const auto& t : pool.terms(difference)) {
-      if (t.atoms.empty())
-        constant = t.coefficient;
-      else
-        g = std::gcd(g, t.coefficient);
-    }
-    if (g > 1 && constant % g != 0) return Proof::no;
+    if (never_zero(pool, difference)) return Proof::no;
   }
   return Proof::unknown;
 }
@@ -151,8 +170,7 @@ std::vector<Dependence> dependences(const Program& p, uint32_t item_a, uint32_t 
       bool never = false;
       for (size_t k = 0; k < x.subscripts.size() && !never; ++k) {
         const sym::Expr difference = pool.sub(x.subscripts[k], pool.substitute(y.subscripts[k], other));
-        const Interval r = pool.bounds(difference);
-        never = r.lo > 0 || r.hi < 0;
+        never = never_zero(pool, difference);
         // One step and a number: that is its distance.
         std::optional<std::pair<size_t, int64_t>> one;
         int64_t constant = 0;
@@ -183,13 +201,47 @@ std::vector<Dependence> dependences(const Program& p, uint32_t item_a, uint32_t 
   return out;
 }
 
+namespace {
+// Axes where every mention has the same subscript, made of indices of the owner only.
+std::vector<bool> fixed_axes(const Program& p, uint32_t variable) {
+  const Variable& v = p.variables()[variable];
+  std::vector<bool> fixed(v.shape.size(), true);
+  std::vector<std::optional<sym::Expr>> seen(v.shape.size());
+  for (const Access& a : p.accesses()) {
+    if (a.variable != variable) continue;
+    for (size_t d = 0; d < fixed.size(); ++d) {
+      fixed[d] = fixed[d] && (!seen[d] || *seen[d] == a.subscripts[d]);
+      seen[d] = a.subscripts[d];
+      std::set<sym::Expr> owner;
+      for (uint32_t l : p.equations()[p.equation_of(a.item)].loops) {
+        const Loop& loop = p.syntax().loops[l];
+        if (loop.kind == Kind::bind && (v.scope == Scope::local || p.syntax().text(loop.index)[0] == 'b'))
+          owner.insert(p.symbol(l));
+      }
+      for (sym::Expr s : p.pool().symbols_of(a.subscripts[d])) fixed[d] = fixed[d] && owner.contains(s);
+    }
+  }
+  return fixed;
+}
+// Does each iteration of the loop have elements of its own, as the loop's index is the subscript of a fixed axis?
+bool apart(const Program& p, uint32_t variable, const std::vector<bool>& fixed, uint32_t loop) {
+  for (const Access& a : p.accesses()) {
+    if (a.variable != variable) continue;
+    for (size_t d = 0; d < fixed.size(); ++d)
+      if (fixed[d] && a.subscripts[d] == p.symbol(loop)) return true;
+    return false;  // a fixed axis has the same subscript everywhere
+  }
+  return false;
+}
+}  // namespace
+
 std::vector<Placement> placements(const Program& p) {
   constexpr int64_t kSharedBytes = 48 * 1024, kLocalBytes = 4 * 1024;
   std::vector<Placement> out;
   for (uint32_t v = 0; v < p.variables().size(); ++v) {
     const Variable& var = p.variables()[v];
     if (var.scope == Scope::global) continue;
-    Placement place{v, true, ""};
+    Placement place{v, true, "", fixed_axes(p, v)};
     auto refuse = [&](std::string why) {
       if (place.honoured) place.reason = std::move(why);
       place.honoured = false;
@@ -201,15 +253,16 @@ std::vector<Placement> placements(const Program& p) {
       for (uint32_t l : p.equations()[p.equation_of(a.item)].loops) loops.insert(l);
     }
     if (nests.size() > 1) refuse("it is used in more than one top-level nest, that is in more than one kernel");
-    const int64_t bytes = var.elements() * byte_size(var.type),
-                  most = var.scope == Scope::shared ? kSharedBytes : kLocalBytes;
+    int64_t bytes = byte_size(var.type);
+    for (size_t d = 0; d < var.shape.size(); ++d) bytes *= place.fixed[d] ? 1 : var.shape[d];
+    const int64_t most = var.scope == Scope::shared ? kSharedBytes : kLocalBytes;
     if (bytes > most) refuse(fmt::format("its {} bytes are more than {}", bytes, most));
     for (uint32_t l : loops) {
       const Loop& loop = p.syntax().loops[l];
       if (loop.kind != Kind::bind) continue;
       const bool block = p.syntax().text(loop.index)[0] == 'b';
       if (var.scope == Scope::shared && !block) continue;
-      if (!private_to(p, v, l))
+      if (!apart(p, v, place.fixed, l) && !private_to(p, v, l))
         refuse(fmt::format("iterations of the bound loop `{}` share it", p.syntax().text(loop.index)));
     }
     out.push_back(std::move(place));

@@ -141,6 +141,7 @@ struct Placement {
   uint32_t variable;
   bool honoured;
   std::string reason;
+  std::vector<bool> fixed;  // axes whose place the owning thread (l) or block (s) fixes: its array has them not
 };
 std::vector<Placement> placements(const Program& program);
 

@@ -74,8 +74,13 @@ double operation_error(const Node& n, double unit, double value, std::span<const
     }
     case Act::call:
       switch (n.function) {
+        // Between the extremum of all that is off downwards and that of all that is off upwards.
         case Function::max:
-        case Function::min: return worst;
+          return std::max(
+              {x[0] - value + e[0], x[1] - value + e[1], std::min(value - x[0] + e[0], value - x[1] + e[1])});
+        case Function::min:
+          return std::max(
+              {value - x[0] + e[0], value - x[1] + e[1], std::min(x[0] - value + e[0], x[1] - value + e[1])});
         case Function::clamp: return worst;
         case Function::fma: {
           const double in = std::fabs(x[0]) * e[1] + std::fabs(x[1]) * e[0] + e[0] * e[1] + e[2];

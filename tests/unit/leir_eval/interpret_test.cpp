@@ -164,6 +164,24 @@ TEST(Interpret, BoundsTheErrorOfItsOwnRounding) {
   }
 }
 
+TEST(Interpret, BoundsExtremaByWhatCanBeOne) {
+  // A masked score is far away and far off, which is nothing to the maximum.
+  const Program p = program(
+      "in A f32[4];out C f32[4];L^{4}_{a=0}[D^{f32,g}_{a}=if_then_else(a>2,-1e9/3,A^{f32,g}_{a});];"
+      "L^{1}_{c=0}L^{4}_{a=0}[E^{f32,g}_{c}=max(E^{f32,g}_{c},D^{f32,g}_{a});];"
+      "L^{4}_{a=0}[C^{f32,g}_{a}=exp(D^{f32,g}_{a}-E^{f32,g}_{0});];");
+  const auto exact = interpret(p, {{"A", kFour}}, {.error_bounds = true});
+  ASSERT_TRUE(exact.ok());
+  for (double e : exact->at("C").errors) EXPECT_LT(e, 1e-5);
+  // Both may be the maximum.
+  const Program q = program(
+      "in A f32[4];out C f32[1];L^{1}_{a=0}[D^{f32,g}=A^{f32,g}_{3}/3;E^{f32,g}=D^{f32,g}*1.00000001;"
+      "C^{f32,g}_{a}=max(D^{f32,g},E^{f32,g});];");
+  const auto near = interpret(q, {{"A", kFour}}, {.error_bounds = true});
+  ASSERT_TRUE(near.ok());
+  EXPECT_GT(near->at("C").errors[0], 1e-7);
+}
+
 TEST(Interpret, HasNoLimitOnNesting) {
   std::string e = "A^{f32,g}_{a}";
   for (int i = 0; i < 20000; ++i) e = "-(" + e + ")";
