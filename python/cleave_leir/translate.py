@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from . import nn, ops
+from . import indexing, nn, ops
 from .ops import HANDLERS, Value
 from .text import Writer
 
-_ = nn  # registers its handlers
+_ = nn, indexing  # register their handlers
 
 DTYPES = {
     torch.float16: "f16",
@@ -111,19 +111,33 @@ def translate(module, inputs, accumulate="f32", intermediates="f32"):
         ops.KEPT = {}
 
 
+def _missing(graph):
+    """The operators of the graph that have no handler."""
+    calls = (str(n.target) for n in graph.nodes if n.op == "call_function")
+    return {name for name in calls if name not in HANDLERS and "getitem" not in name}
+
+
+def _decomposed(exported):
+    """Operators without a handler as PyTorch itself takes them apart; all others stay."""
+    table = torch.export.default_decompositions()
+    for operator in list(table.keys()):
+        if str(operator) in HANDLERS:
+            del table[operator]
+    exported = exported.run_decompositions(table)
+    exported.graph.eliminate_dead_code()
+    return exported
+
+
 def _translate(module, inputs, accumulate):
     module = module.eval()
     exported = torch.export.export(module, tuple(inputs))
+    exported.graph.eliminate_dead_code()
+    if _missing(exported.graph):
+        exported = _decomposed(exported)
     graph = exported.graph
-    graph.eliminate_dead_code()
-    t = Translation(accumulate)
-    missing = {
-        str(n.target)
-        for n in graph.nodes
-        if n.op == "call_function" and str(n.target) not in HANDLERS and "getitem" not in str(n.target)
-    }
-    if missing:
+    if missing := _missing(graph):
         raise Unsupported(missing)
+    t = Translation(accumulate)
     values, tensors = {}, {}
     signature = exported.graph_signature
     roles = {}

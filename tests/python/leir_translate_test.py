@@ -140,6 +140,26 @@ class Translate(unittest.TestCase):
         text = translate(cast, (rows(3).float(),)).full
         self.assertEqual(text.count("f16"), 2, text)
 
+    def test_elements_at_computed_places(self):
+        i = torch.tensor([3, 0, 2])
+        self.equal(lambda x, i: (x[i], x[:, i % 2], torch.gather(x, 1, i[:, None] % 4)), rows(5, 4), i)
+        self.equal(lambda x, i, j: (x[i, j], x[:, i[:, None], j], x[i, :, j]), rows(5, 4, 4), i, torch.tensor([1, 3, 0]))
+        self.equal(lambda x: (x.unfold(1, 3, 2), x.roll(2, 0), torch.remainder(x, 0.75)), rows(4, 7))
+
+    def test_transposed_convolutions(self):
+        for options in ({}, {"stride": 2, "output_padding": 1}, {"stride": (2, 3), "padding": (1, 2), "dilation": 2},
+                        {"groups": 2, "stride": 3, "bias": False}):  # fmt: skip
+            self.equal(None, rows(2, 4, 4, 5), module=nn.ConvTranspose2d(4, 6, 3, **options))
+        self.equal(None, rows(1, 2, 6), module=nn.ConvTranspose1d(2, 3, 4, stride=2, padding=1))
+
+    def test_operators_without_a_handler_are_taken_apart(self):
+        self.equal(lambda a, b: (torch.outer(a, b), torch.einsum("i,j,i->j", a, b, a)), rows(3), rows(4))
+        self.equal(f.binary_cross_entropy_with_logits, rows(3, 4), torch.sigmoid(rows(3, 4)))
+        self.equal(lambda x: (torch.cummax(x.flip(1), 1)[0], torch.cummin(x, 0)[0]), rows(3, 4) % 1)
+
+    def test_masks_far_away_do_not_blur_the_rest(self):
+        self.equal(lambda x, m: x.masked_fill(m, -1e9).softmax(-1), rows(3, 4), rows(3, 4) > 0)
+
     def test_what_has_no_form_is_named(self):
         from cleave_leir import Unsupported, translate
         from cleave_leir.programs import Chain
