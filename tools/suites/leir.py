@@ -72,6 +72,8 @@ class Suite:
                               "seed": self.a.seed, "reasons": self.failed}))  # fmt: skip
         else:
             print(f"{passed} of {self.programs} programs, {self.draws} draws, seed {self.a.seed}")
+        if not self.programs:
+            print("no program was found: see tools/conformance leir -h", file=sys.stderr)
         return 1 if self.failed or not self.programs else 0
 
 
@@ -183,6 +185,10 @@ def run(arguments):
     if not arguments.cleave.exists():
         print(f"{arguments.cleave} is missing: build it first (ninja -C build cleave)", file=sys.stderr)
         return 6
+    given = arguments.cases or arguments.modules or arguments.data
+    if not given.exists():
+        print(f"{given} does not exist", file=sys.stderr)
+        return 2
     if arguments.cases:
         cases(suite)
         return suite.report()
