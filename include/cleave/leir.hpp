@@ -28,6 +28,14 @@ struct LeirTimes {
   double jit_compile = 0, c_compile = 0;
 };
 
+// Of draws of random data: `bitwise` says whether storage precision agreed bit for bit, `reason` which element did not.
+struct LeirVerdict {
+  std::string verdict;  // equal, different or inconclusive
+  bool bitwise = false;
+  std::string reason;
+  double milliseconds = 0;
+};
+
 // A program, read but not yet checked; what needs it checked checks it once. A handle: copies share one program, which
 // several threads may use.
 class CLEAVE_API LeirProgram {
@@ -47,7 +55,9 @@ class CLEAVE_API LeirProgram {
   std::string lower(const std::string& to, const std::string& target = "cpu", bool fast = false) const;
   Graph raise(const std::string& name = "leir") const;
   // Compiled in this process, and as C at -O3, on seeded random data.
-  LeirTimes bench(int runs = 21, uint64_t seed = 1) const;
+  LeirTimes bench(int pairs = 21, uint64_t seed = 1) const;
+  // Does the candidate compute what this program does? Without a header it has that of this program.
+  LeirVerdict verify(const LeirProgram& candidate, int draws = 3, uint64_t seed = 1) const;
 
   struct Impl;
   explicit LeirProgram(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -29,6 +29,13 @@ class Variable(NamedTuple):
     shape: tuple[int, ...]
 
 
+class Verdict(NamedTuple):
+    verdict: str  # equal, different or inconclusive
+    bitwise: bool  # in storage precision too
+    reason: str
+    milliseconds: float
+
+
 class Program:
     """A program that was read. What needs it checked checks it once, and raises cleave.InvalidError with the place."""
 
@@ -78,9 +85,15 @@ class Program:
         """The program as a graph; an equation that is none is refused by name."""
         return Graph.parse(self._native.raise_text(name))
 
-    def bench(self, runs: int = 21, seed: int = 1) -> dict[str, float]:
+    def bench(self, pairs: int = 21, seed: int = 1) -> dict[str, float]:
         """Median seconds on random data: compiled in this process ("jit") and as C at -O3 ("c"), and to compile."""
-        return self._native.bench(runs, seed)
+        return self._native.bench(pairs, seed)
+
+    def verify(self, candidate: Program | str, draws: int = 3, seed: int = 1) -> Verdict:
+        """Does the candidate compute what this program does? A text without a header has that of this program."""
+        if isinstance(candidate, str):
+            candidate = parse(candidate, name="candidate")
+        return Verdict(*self._native.verify(candidate._native, draws, seed))
 
 
 def parse(text: str, *, name: str = "leir", strict: bool = False, dialect: str = "", dims: Mapping[str, int] | None = None) -> Program:

@@ -95,11 +95,22 @@ NB_MODULE(_leir, m) {
           "name"_a)
       .def(
           "bench",
-          [](const cleave::LeirProgram& p, int runs, uint64_t seed) {
+          [](const cleave::LeirProgram& p, int pairs, uint64_t seed) {
             const nb::gil_scoped_release unlocked;
-            const cleave::LeirTimes t = p.bench(runs, seed);
+            const cleave::LeirTimes t = p.bench(pairs, seed);
             return std::map<std::string, double>{
                 {"jit", t.jit}, {"c", t.c}, {"jit_compile", t.jit_compile}, {"c_compile", t.c_compile}};
           },
-          "runs"_a, "seed"_a);
+          "pairs"_a, "seed"_a)
+      .def(
+          "verify",
+          [](const cleave::LeirProgram& p, const cleave::LeirProgram& candidate, int draws, uint64_t seed) {
+            cleave::LeirVerdict v;
+            {
+              const nb::gil_scoped_release unlocked;
+              v = p.verify(candidate, draws, seed);
+            }
+            return nb::make_tuple(v.verdict, v.bitwise, v.reason, v.milliseconds);
+          },
+          "candidate"_a, "draws"_a, "seed"_a);
 }

@@ -7,7 +7,9 @@
 #include "base/codes.hpp"
 #include "bridge/raise.hpp"
 #include "driver/leir.hpp"
+#include "driver/leir_bench.hpp"
 #include "driver/leir_native.hpp"
+#include "driver/leir_verify.hpp"
 #include "eval/tensor.hpp"
 #include "leir_emit/c.hpp"
 #include "leir_emit/tir.hpp"
@@ -175,21 +177,28 @@ Graph LeirProgram::raise(const std::string& name) const {
   });
 }
 
-LeirTimes LeirProgram::bench(int runs, uint64_t seed) const {
+LeirTimes LeirProgram::bench(int pairs, uint64_t seed) const {
   return guarded([&] {
     const std::lock_guard lock(impl_->mutex);
     const leir::Program& p = impl_->checked();
     driver::LeirRequest request;
     request.seed = seed;
     const auto inputs = take(driver::leir_inputs(request, p), &impl_->source);
-    LeirTimes out;
-    for (const auto& [via, seconds, compile] :
-         {std::tuple("jit", &out.jit, &out.jit_compile), {"c", &out.c, &out.c_compile}}) {
-      const driver::NativeLeir native = take(driver::compile_leir(p, via, false), &impl_->source);
-      *seconds = take(driver::time_native(p, native, inputs, std::max(1, runs)), &impl_->source);
-      *compile = native.compile_seconds;
-    }
-    return out;
+    const auto b = take(driver::bench_written(p, inputs, false, std::max(3, pairs)), &impl_->source);
+    return LeirTimes{b.comparison.seconds_a, b.comparison.seconds_b, b.natives[0].compile_seconds,
+                     b.natives[1].compile_seconds};
+  });
+}
+
+LeirVerdict LeirProgram::verify(const LeirProgram& candidate, int draws, uint64_t seed) const {
+  return guarded([&] {
+    const std::lock_guard lock(impl_->mutex);
+    const leir::Program& original = impl_->checked();
+    leir::Checked c = leir::check(driver::with_header_of(impl_->syntax, candidate.impl_->syntax));
+    if (!c.program) api::raise(c.messages, &candidate.impl_->source);
+    const auto v =
+        take(driver::verify_leir(original, *c.program, {.draws = std::max(1, draws), .seed = seed}), &impl_->source);
+    return LeirVerdict{driver::name(v.verdict), v.bitwise, v.reason, v.compile_ms + v.run_ms};
   });
 }
 

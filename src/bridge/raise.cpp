@@ -44,7 +44,9 @@ const Reduction& reduction(Accumulation a) {
 
 class Raiser {
  public:
-  Raiser(const leir::Program& p, std::string_view name) : p_(p), b_(std::string(name)) {}
+  using Constants = std::map<std::string, graph::ConstantData>;
+  Raiser(const leir::Program& p, std::string_view name, const Constants& constants)
+      : p_(p), constants_(constants), b_(std::string(name)) {}
 
   Result<graph::Graph> run() {
     for (uint32_t v = 0; v < p_.variables().size(); ++v)
@@ -77,7 +79,9 @@ class Raiser {
     std::vector<uint32_t> copies;
     if (!var.known()) copies = loops_with_copies(v);
     if (var.known() && var.role != leir::Role::output) {
-      s.value = b_.input(p_.name(v), *dtype, b_.shape(var.shape));
+      const auto constant = constants_.find(p_.name(v));
+      s.value = constant == constants_.end() ? b_.input(p_.name(v), *dtype, b_.shape(var.shape))
+                                             : b_.constant(p_.name(v), *dtype, b_.shape(var.shape), constant->second);
       s.from.assign(var.shape.size(), 0);
       s.shape = var.shape;
       s.written = true;
@@ -462,6 +466,7 @@ class Raiser {
   };
 
   const leir::Program& p_;
+  const Constants& constants_;
   graph::Builder b_;
   std::vector<State> states_;
   std::vector<std::vector<uint32_t>> copies_;
@@ -469,8 +474,9 @@ class Raiser {
 
 }  // namespace
 
-Result<graph::Graph> raise(const leir::Program& program, std::string_view name) {
-  Raiser raiser(program, name);
+Result<graph::Graph> raise(const leir::Program& program, std::string_view name,
+                           const std::map<std::string, graph::ConstantData>& constants) {
+  Raiser raiser(program, name, constants);
   return raiser.run();
 }
 

@@ -11,6 +11,7 @@
 #include "driver/leir_bench.hpp"
 #include "driver/leir_native.hpp"
 #include "driver/leir_raise.hpp"
+#include "driver/leir_verify.hpp"
 #include "driver/report.hpp"
 #include "leir_emit/c.hpp"
 #include "leir_emit/tir.hpp"
@@ -40,6 +41,8 @@ class LeirCommand {
     s->add_option("--atol", r_.atol, "absolute error that is accepted beyond the bound")->check(CLI::NonNegativeNumber);
     s->add_option("--seed", r_.seed, "of random data");
     s->add_option("--via", r_.via, "how to run it")->check(CLI::IsMember({"interpreter", "c", "jit"}));
+    s->add_option("--threads", r_.threads, "for --via jit: nests over P and B loops are divided among them")
+        ->check(CLI::Range(1, 1024));
     s->add_option("--max-steps", r_.max_steps, "give up beyond this many operations");
     s = verb(top, "lower", "Print a program in another language.", [this] { return lower(); });
     s->add_option("--to", to_, "c, cuda, or tir: TVM script")->check(CLI::IsMember({"c", "cuda", "tir"}));
@@ -58,12 +61,16 @@ class LeirCommand {
              [this] { return bench(); });
     s->add_option("--inputs", r_.inputs, "an .npz file, or .npy files in the order of the header");
     s->add_option("--seed", r_.seed, "of random data");
-    s->add_option("--runs", runs_, "runs of each at least")->check(CLI::Range(1, 10000));
     s->add_flag("--raised", raised_, "raise and optimise it, against the faster of both");
     s->add_option("--budget", budget_, "for optimising: 60s, 500c (candidates), none");
-    s->add_option("--pairs", pairs_, "interleaved pairs that --raised is measured in")->check(CLI::Range(3, 1000));
+    s->add_option("--pairs", pairs_, "interleaved pairs")->check(CLI::Range(3, 1000));
     s->add_option("--cache-dir", cache_dir_, "where measurements of this machine are kept");
     s->add_flag("--strict-arithmetic", exact_, "nothing is reassociated or contracted");
+    s = verb(top, "verify", "Does another program compute the same? Both compiled, judged by rounding error bounds.",
+             [this] { return verify(); });
+    s->add_option("CANDIDATE", candidate_, "a .leir file or -; without a header it has that of INPUT")->required();
+    s->add_option("--draws", verify_.draws, "draws of data")->check(CLI::Range(1, 1000));
+    s->add_option("--seed", verify_.seed, "of the data");
     CLI::App* g = top->add_subcommand("grammar", "The grammar for constrained decoding, in GBNF.");
     g->add_flag("--paper", r_.paper, "only what the paper's dialect has");
     run_["grammar"] = [this] { return print(leir::gbnf(r_.paper)); };
@@ -148,6 +155,8 @@ class LeirCommand {
     if (auto code = load(true)) return *code;
     const leir::Program& p = *program_;
     if (key_) return print(leir::canonical_key(p));
+    const auto work = leir::operations(p);
+    if (!work) return fail(work.errors(), &text_.source);
     nlohmann::json variables = nlohmann::json::array();
     std::string text;
     for (const leir::Variable& v : p.variables()) {
@@ -164,10 +173,11 @@ class LeirCommand {
       return print(nlohmann::json{{"schema", "cleave.leir.check/1"},
                                   {"variables", variables},
                                   {"equations", p.equations().size()},
+                                  {"operations", *work},
                                   {"needs_checks", p.needs_checks()}}
                        .dump() +
                    "\n");
-    return print(text + fmt::format("{} equations{}\n", p.equations().size(),
+    return print(text + fmt::format("{} equations, {:.3g} operations{}\n", p.equations().size(), *work,
                                     p.needs_checks() ? "; some bounds are checked when it runs" : ""));
   }
 
@@ -231,6 +241,8 @@ class LeirCommand {
     const auto b = driver::bench_raised(r_, *program_, o, pairs_);
     if (!b) return fail(b.errors(), &text_.source);
     const runtime::Comparison& c = b->comparison;
+    // The part of the measured bandwidth that reading and writing the known variables once would take.
+    const double of_bandwidth = b->dram_gbytes > 0 ? b->bytes / c.seconds_a / (b->dram_gbytes * 1e9) : 0;
     if (json_)
       return print(nlohmann::json{{"schema", "cleave.leir.raised/1"},
                                   {"jit_ms", b->jit_seconds * 1e3},
@@ -241,6 +253,8 @@ class LeirCommand {
                                   {"high", c.interval.high},
                                   {"pairs", c.pairs},
                                   {"error", b->error},
+                                  {"bytes", b->bytes},
+                                  {"of_bandwidth", of_bandwidth},
                                   {"optimise_seconds", b->optimise_seconds},
                                   {"schedule", b->schedule}}
                        .dump() +
@@ -248,9 +262,10 @@ class LeirCommand {
     return print(fmt::format(
         "jit     {:9.4f} ms   as written\nc       {:9.4f} ms   as written\nraised  {:9.4f} ms   {}; {:.1f} s to "
         "optimise\n"
-        "speedup {:.2f}x (95 %: {:.2f} to {:.2f}, {} pairs)   outputs differ by {:.1e} of the largest magnitude\n",
+        "speedup {:.2f}x (95 %: {:.2f} to {:.2f}, {} pairs)   outputs differ by {:.1e} of the largest magnitude\n"
+        "memory  {:9.2f} MB read and written at least: {:.0f} % of the measured bandwidth\n",
         b->jit_seconds * 1e3, b->c_seconds * 1e3, c.seconds_a * 1e3, b->schedule, b->optimise_seconds, c.ratio,
-        c.interval.low, c.interval.high, c.pairs, b->error));
+        c.interval.low, c.interval.high, c.pairs, b->error, b->bytes / 1e6, of_bandwidth * 100));
   }
 
   int bench() {
@@ -258,33 +273,69 @@ class LeirCommand {
     if (raised_) return bench_raised();
     const auto inputs = driver::leir_inputs(r_, *program_);
     if (!inputs) return fail(inputs.errors(), &text_.source);
-    double seconds[2], compile[2];
-    const char* ways[] = {"jit", "c"};
-    for (int i = 0; i < 2; ++i) {
-      const auto native = driver::compile_leir(*program_, ways[i], exact_);
-      if (!native) return fail(native.errors(), &text_.source);
-      const auto t = driver::time_native(*program_, *native, *inputs, runs_);
-      if (!t) return fail(t.errors(), &text_.source);
-      seconds[i] = *t;
-      compile[i] = native->compile_seconds;
-    }
+    const auto b = driver::bench_written(*program_, *inputs, exact_, pairs_);
+    if (!b) return fail(b.errors(), &text_.source);
+    const runtime::Comparison& c = b->comparison;
+    const double jit = c.seconds_a * 1e3, other = c.seconds_b * 1e3;
+    const double compile[] = {b->natives[0].compile_seconds * 1e3, b->natives[1].compile_seconds * 1e3};
     if (json_)
-      return print(nlohmann::json{{"schema", "cleave.leir.bench/1"},
-                                  {"jit_ms", seconds[0] * 1e3},
-                                  {"c_ms", seconds[1] * 1e3},
-                                  {"ratio", seconds[0] / seconds[1]},
-                                  {"jit_compile_ms", compile[0] * 1e3},
-                                  {"c_compile_ms", compile[1] * 1e3}}
+      return print(nlohmann::json{{"schema", "cleave.leir.bench/2"},
+                                  {"jit_ms", jit},
+                                  {"c_ms", other},
+                                  {"ratio", 1 / c.ratio},
+                                  {"low", 1 / c.interval.high},
+                                  {"high", 1 / c.interval.low},
+                                  {"pairs", c.pairs},
+                                  {"jit_compile_ms", compile[0]},
+                                  {"c_compile_ms", compile[1]}}
                        .dump() +
                    "\n");
     return print(
-        fmt::format("jit {:9.4f} ms   compiled in {:.1f} ms\nc   {:9.4f} ms   compiled in {:.1f} ms\nratio {:.3f}\n",
-                    seconds[0] * 1e3, compile[0] * 1e3, seconds[1] * 1e3, compile[1] * 1e3, seconds[0] / seconds[1]));
+        fmt::format("jit {:9.4f} ms   compiled in {:.1f} ms\nc   {:9.4f} ms   compiled in {:.1f} ms\n"
+                    "ratio {:.3f} (95 %: {:.3f} to {:.3f}, {} pairs)\n",
+                    jit, compile[0], other, compile[1], 1 / c.ratio, 1 / c.interval.high, 1 / c.interval.low, c.pairs));
+  }
+
+  int verify() {
+    const double start = runtime::wall_seconds();
+    if (auto code = load(true)) return *code;
+    const leir::Program original = std::move(*program_);
+    driver::LeirRequest other = r_;
+    other.input = candidate_;
+    other.known.clear();
+    auto text = driver::read_leir(other);
+    if (!text) return fail(text.errors(), nullptr);
+    if (failed(text->messages)) return fail(text->messages, &text->source);
+    const leir::Checked c = leir::check(driver::with_header_of(original.syntax(), text->syntax));
+    if (!c.program) return fail(c.messages, &text->source);
+    const auto v = driver::verify_leir(original, *c.program, verify_);
+    if (!v) return fail(v.errors(), nullptr);
+    const double ms = (runtime::wall_seconds() - start) * 1e3;
+    const bool equal = v->verdict == driver::Verdict::equal;
+    if (json_)
+      print(nlohmann::json{{"schema", "cleave.leir.verify/1"},
+                           {"verdict", driver::name(v->verdict)},
+                           {"bitwise", v->bitwise},
+                           {"reason", v->reason},
+                           {"tightness", v->tightness},
+                           {"draws", verify_.draws},
+                           {"ms", ms},
+                           {"compile_ms", v->compile_ms},
+                           {"run_ms", v->run_ms}}
+                .dump() +
+            "\n");
+    else
+      print(fmt::format("{}{}{} ({} draws, {:.0f} ms)\n", driver::name(v->verdict),
+                        equal ? (v->bitwise ? ", bit for bit" : ", within the bounds of rounding") : ": ", v->reason,
+                        verify_.draws, ms));
+    return equal ? 0 : 4;
   }
 
   driver::LeirRequest r_;
   std::string to_ = "c", target_ = "cpu", tvm_ = leir::tir_versions().front();
-  int runs_ = 21, pairs_ = 21;
+  int pairs_ = 21;
+  std::string candidate_;
+  driver::VerifyOptions verify_;
   std::string budget_ = "60s", cache_dir_;
   bool raised_ = false;
   bool fast_ = false, exact_ = false;

@@ -213,7 +213,7 @@ Result<LeirRun> run_leir(const LeirRequest& request, const leir::Program& p) {
   if (request.via == "interpreter") {
     TRY_ASSIGN(run.outputs, leir::interpret(p, inputs, o));
   } else {
-    TRY_ASSIGN(const NativeLeir native, compile_leir(p, request.via, true));
+    TRY_ASSIGN(const NativeLeir native, compile_leir(p, request.via, true, request.threads));
     TRY_ASSIGN(run.outputs, run_native(p, native, inputs));
   }
   run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -20,6 +20,7 @@ struct LeirRequest {
   bool f64 = false;                 // compute in f64 whatever the storage
   bool check = false;               // compare with outputs.npz, or with the interpreter
   std::string via = "interpreter";
+  int threads = 1;  // of machine code
   uint64_t seed = 1;
   int64_t max_steps = int64_t{1} << 40;
   double rtol = 0, atol = 0;

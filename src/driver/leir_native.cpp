@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "base/codes.hpp"
@@ -40,30 +40,73 @@ std::string compiler() {
   return "";
 }
 
-struct Buffers {
-  std::vector<std::vector<std::byte>> bytes;
-  std::vector<void*> pointers;
-};
+bool is_input(const leir::Variable& v) { return v.known() && v.role != leir::Role::output; }
 
-Result<Buffers> buffers_of(const leir::Program& p, const std::map<std::string, Array>& inputs) {
-  Buffers out;
+// What elements have in memory.
+leir::Type stored_type(const leir::Variable& v, bool bounds) {
+  return bounds && leir::is_real(v.type) ? leir::Type::f64 : v.type;
+}
+
+// Elements of a variable rounded to its type, as `stored` has them: loops without a switch for what is common.
+void store_reals(leir::Type type, leir::Type stored, std::span<const double> from, std::byte* to) {
+  if (type == leir::Type::f64) {
+    std::memcpy(to, from.data(), from.size_bytes());
+  } else if (type == leir::Type::f32 && stored == leir::Type::f32) {
+    for (size_t i = 0; i < from.size(); ++i) reinterpret_cast<float*>(to)[i] = static_cast<float>(from[i]);
+  } else if (type == leir::Type::f32) {
+    for (size_t i = 0; i < from.size(); ++i) reinterpret_cast<double*>(to)[i] = static_cast<float>(from[i]);
+  } else {
+    const auto width = static_cast<size_t>(leir::byte_size(stored));
+    for (size_t i = 0; i < from.size(); ++i) leir::store_real(stored, to + i * width, leir::round_real(type, from[i]));
+  }
+}
+void load_reals(leir::Type stored, const std::byte* from, std::span<double> to) {
+  if (stored == leir::Type::f64) {
+    std::memcpy(to.data(), from, to.size_bytes());
+  } else if (stored == leir::Type::f32) {
+    for (size_t i = 0; i < to.size(); ++i) to[i] = reinterpret_cast<const float*>(from)[i];
+  } else {
+    const auto width = static_cast<size_t>(leir::byte_size(stored));
+    for (size_t i = 0; i < to.size(); ++i) to[i] = leir::load_real(stored, from + i * width);
+  }
+}
+
+}  // namespace
+
+Result<LeirBuffers> leir_buffers(const leir::Program& p, const std::map<std::string, Array>& inputs, bool bounds,
+                                 const LeirBuffers* like) {
+  LeirBuffers out;
+  out.bounds = bounds;
+  auto add = [&](size_t bytes) {
+    out.bytes.emplace_back(bytes + 64, std::byte{0x5a});
+    out.pointers.push_back(out.bytes.back().data());
+  };
   for (uint32_t v = 0; v < p.variables().size(); ++v) {
     const leir::Variable& var = p.variables()[v];
-    const auto width = static_cast<size_t>(leir::byte_size(var.type));
+    const leir::Type type = stored_type(var, bounds);
+    const auto width = static_cast<size_t>(leir::byte_size(type));
     const auto n = static_cast<size_t>(var.elements());
     if (n * width > (size_t{8} << 30)) return diagnose(Code::leir_too_large, int64_t{8} << 30, "bytes of variables");
-    out.bytes.emplace_back(n * width + 64, std::byte{0x5a});
-    if (!var.known() || var.role == leir::Role::output) continue;
+    add(n * width);
+    if (!is_input(var)) continue;
+    if (like) {
+      std::memcpy(out.bytes.back().data(), like->bytes[v].data(), n * width);
+      continue;
+    }
     const auto it = inputs.find(p.name(v));
     if (it == inputs.end()) return diagnose(Code::leir_input, p.name(v), "is not given");
     if (it->second.shape != var.shape)
       return diagnose(Code::leir_input, p.name(v),
                       fmt::format("has the shape [{}], declared is [{}]", fmt::join(it->second.shape, ","),
                                   fmt::join(var.shape, ",")));
+    if (leir::is_real(var.type) && it->second.real()) {
+      store_reals(var.type, type, it->second.reals, out.bytes.back().data());
+      continue;
+    }
     for (size_t i = 0; i < n; ++i) {
       std::byte* at = out.bytes.back().data() + i * width;
       if (leir::is_real(var.type)) {
-        leir::store_real(var.type, at, leir::element(it->second, static_cast<int64_t>(i)));
+        leir::store_real(type, at, leir::round_real(var.type, leir::element(it->second, static_cast<int64_t>(i))));
       } else {
         const int64_t x =
             it->second.real() ? leir::real_to_integer(var.type, it->second.reals[i]) : it->second.integers[i];
@@ -75,24 +118,31 @@ Result<Buffers> buffers_of(const leir::Program& p, const std::map<std::string, A
       }
     }
   }
-  for (auto& b : out.bytes) out.pointers.push_back(b.data());
+  if (bounds)
+    for (const leir::Variable& v : p.variables())
+      add(leir::is_real(v.type) && !is_input(v) ? sizeof(double) * static_cast<size_t>(v.elements()) : 0);
   return out;
 }
 
-Array read_back(const leir::Program& p, const Buffers& b, uint32_t v) {
+Array read_back(const leir::Program& p, const LeirBuffers& b, uint32_t v) {
   const leir::Variable& var = p.variables()[v];
-  Array a = leir::make_array(var.type, var.shape);
-  const auto width = static_cast<size_t>(leir::byte_size(var.type));
-  for (size_t i = 0; i < static_cast<size_t>(a.elements()); ++i) {
-    if (a.real())
-      a.reals[i] = leir::load_real(var.type, b.bytes[v].data() + i * width);
-    else
-      a.integers[i] = leir::load_integer(var.type, b.bytes[v].data() + i * width);
+  const leir::Type type = stored_type(var, b.bounds);
+  Array a = leir::make_array(type, var.shape);
+  const auto width = static_cast<size_t>(leir::byte_size(type));
+  const auto n = static_cast<size_t>(a.elements());
+  if (a.real())
+    load_reals(type, b.bytes[v].data(), a.reals);
+  else
+    for (size_t i = 0; i < n; ++i) a.integers[i] = leir::load_integer(type, b.bytes[v].data() + i * width);
+  if (b.bounds) {
+    a.errors.assign(n, 0);
+    const auto* errors = reinterpret_cast<const double*>(b.bytes[p.variables().size() + v].data());
+    if (a.real() && !is_input(var)) a.errors.assign(errors, errors + n);
   }
   return a;
 }
 
-Diagnostic failed(const leir::Program& p, int code, const int64_t* at) {
+Diagnostic leir_failure(const leir::Program& p, int code, const int64_t* at) {
   const leir::Access& a = p.accesses()[static_cast<size_t>(code - 1)];
   std::string where;
   size_t k = 0;
@@ -101,14 +151,16 @@ Diagnostic failed(const leir::Program& p, int code, const int64_t* at) {
   return diagnose_at(p.syntax().exprs[a.expr].range, Code::leir_out_of_bounds, print(p.syntax(), a.expr), where);
 }
 
-}  // namespace
-
-Result<NativeLeir> compile_leir(const leir::Program& p, const std::string& via, bool strict) {
+Result<NativeLeir> compile_leir(const leir::Program& p, const std::string& via, bool strict, int threads) {
   NativeLeir out;
   const double start = now();
   if (via == "jit") {
-    TRY_ASSIGN(jit::LeirCode code, jit::compile_leir(p, {.strict = strict}));
+    TRY_ASSIGN(jit::LeirCode code, jit::compile_leir(p, {.strict = strict, .divide = threads > 1}));
     out.run = [code](void* const* v, int64_t* at) { return code.run(v, at); };
+    if (threads > 1)
+      out.run = [code, pool = std::make_shared<ThreadPool>(threads)](void* const* v, int64_t* at) {
+        return code.run(v, at, *pool);
+      };
   } else {
     const std::string cc = compiler();
     if (cc.empty())
@@ -134,44 +186,29 @@ Result<NativeLeir> compile_leir(const leir::Program& p, const std::string& via, 
   return out;
 }
 
-Result<NativeCall> call_native(const leir::Program& p, const NativeLeir& native,
-                               const std::map<std::string, Array>& inputs) {
-  TRY_ASSIGN(Buffers made, buffers_of(p, inputs));
-  const auto b = std::make_shared<Buffers>(std::move(made));
-  NativeCall out;
-  out.run = [b, run = native.run] {
-    int64_t at[64] = {};
-    return run(b->pointers.data(), at);
-  };
-  out.output = [b, &p](uint32_t v) { return read_back(p, *b, v); };
+Result<std::vector<NativeCall>> call_native(const leir::Program& p, std::span<const NativeLeir> natives,
+                                            const std::map<std::string, Array>& inputs) {
+  TRY_ASSIGN(LeirBuffers made, leir_buffers(p, inputs));
+  const auto b = std::make_shared<LeirBuffers>(std::move(made));
+  std::vector<NativeCall> out;
+  for (const NativeLeir& native : natives)
+    out.push_back({[b, run = native.run] {
+                     int64_t at[64] = {};
+                     return run(b->pointers.data(), at);
+                   },
+                   [b, &p](uint32_t v) { return read_back(p, *b, v); }});
   return out;
 }
 
 Result<std::map<std::string, Array>> run_native(const leir::Program& p, const NativeLeir& native,
                                                 const std::map<std::string, Array>& inputs) {
-  TRY_ASSIGN(Buffers b, buffers_of(p, inputs));
+  TRY_ASSIGN(LeirBuffers b, leir_buffers(p, inputs));
   int64_t at[64] = {};
-  if (const int code = native.run(b.pointers.data(), at)) return failed(p, code, at);
+  if (const int code = native.run(b.pointers.data(), at)) return leir_failure(p, code, at);
   std::map<std::string, Array> out;
   for (uint32_t v = 0; v < p.variables().size(); ++v)
     if (p.variables()[v].role == leir::Role::output) out.emplace(p.name(v), read_back(p, b, v));
   return out;
-}
-
-Result<double> time_native(const leir::Program& p, const NativeLeir& native, const std::map<std::string, Array>& inputs,
-                           int runs) {
-  TRY_ASSIGN(Buffers b, buffers_of(p, inputs));
-  int64_t at[64] = {};
-  std::vector<double> times;
-  double total = 0;
-  for (int i = 0; i < runs || (total < 0.1 && i < 10000); ++i) {
-    const double start = now();
-    if (const int code = native.run(b.pointers.data(), at)) return failed(p, code, at);
-    times.push_back(now() - start);
-    total += times.back();
-  }
-  std::nth_element(times.begin(), times.begin() + static_cast<ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
 }
 
 }  // namespace cleave::driver

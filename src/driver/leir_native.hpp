@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <span>
 
 #include "leir_eval/interpret.hpp"
 
@@ -13,23 +14,35 @@ struct NativeLeir {
   std::function<int(void* const*, int64_t*)> run;
   double compile_seconds = 0;
 };
-// `via` is "jit" or "c". C needs clang-19, clang, gcc or cc.
-Result<NativeLeir> compile_leir(const leir::Program& program, const std::string& via, bool strict);
+// `via` is "jit" or "c". C needs clang-19, clang, gcc or cc, and runs on one thread.
+Result<NativeLeir> compile_leir(const leir::Program& program, const std::string& via, bool strict, int threads = 1);
 
 // Runs it once on inputs by name; a check that fails becomes a diagnostic with the values of the loops.
 Result<std::map<std::string, leir::Array>> run_native(const leir::Program& program, const NativeLeir& native,
                                                       const std::map<std::string, leir::Array>& inputs);
 
-// A call of it on buffers of its own: what it returns is what `run` does; `output` reads a variable's buffer.
+// Calls of compiled forms of one program on the same buffers: what `run` returns is what the compiled code does;
+// `output` reads a variable's buffer.
 struct NativeCall {
   std::function<int()> run;
   std::function<leir::Array(uint32_t variable)> output;
 };
-Result<NativeCall> call_native(const leir::Program& program, const NativeLeir& native,
-                               const std::map<std::string, leir::Array>& inputs);
+Result<std::vector<NativeCall>> call_native(const leir::Program& program, std::span<const NativeLeir> natives,
+                                            const std::map<std::string, leir::Array>& inputs);
 
-// Median seconds of a run, of at least `runs` runs and 0.1 s, on the same buffers.
-Result<double> time_native(const leir::Program& program, const NativeLeir& native,
-                           const std::map<std::string, leir::Array>& inputs, int runs);
+// The memory of a run: a dense buffer for each variable, inputs filled. With `bounds` (jit::LeirOptions::bounds) reals
+// are doubles, and the buffers of their error bounds follow.
+// `like` has the same inputs already, for a program with the same known variables.
+struct LeirBuffers {
+  std::vector<std::vector<std::byte>> bytes;
+  std::vector<void*> pointers;
+  bool bounds = false;
+};
+Result<LeirBuffers> leir_buffers(const leir::Program& program, const std::map<std::string, leir::Array>& inputs,
+                                 bool bounds = false, const LeirBuffers* like = nullptr);
+// A variable's values, with their errors when there are bounds.
+leir::Array read_back(const leir::Program& program, const LeirBuffers& buffers, uint32_t variable);
+// What a run that returned `code` found, with the values of the loops in `at`.
+Diagnostic leir_failure(const leir::Program& program, int code, const int64_t* at);
 
 }  // namespace cleave::driver

@@ -8,12 +8,13 @@
 #include <llvm/Support/raw_ostream.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <set>
 
-#include "base/codes.hpp"
 #include "jit/emit.hpp"
+#include "jit/leir_bounds.hpp"
 #include "jit/target_machine.hpp"
+#include "leir/walk.hpp"
 
 namespace cleave::jit {
 
@@ -23,50 +24,89 @@ using namespace leir;
 using llvm::BasicBlock;
 using llvm::Value;
 
-constexpr size_t kMaxLoops = 64;
-
-class LeirEmitter {
+class LeirEmitter : private Walker {
  public:
   LeirEmitter(const Program& p, const LeirOptions& o, llvm::LLVMContext& c)
-      : p_(p), s_(p.syntax()), o_(o), c_(c), b_(c), module_(std::make_unique<llvm::Module>("leir", c)) {}
+      : Walker(p, "machine code"),
+        s_(p.syntax()),
+        o_(o),
+        c_(c),
+        b_(c),
+        module_(std::make_unique<llvm::Module>("leir", c)) {
+    if (!o.bounds) return;
+    // The coarsest class that anything is computed in.
+    double unit = 0x1p-53;
+    for (const Variable& v : p.variables())
+      if (leir::is_real(v.type) && v.type != Type::f64) unit = 0x1p-24;
+    bounds_.emplace(b_, o.bounds, unit);
+  }
+  std::shared_ptr<const void> alive() const { return bounds_ ? bounds_->nodes() : nullptr; }
 
+  // One function for each top-level nest, `leir_nest_K(v, at, begin, end)`, in order.
   Result<std::unique_ptr<llvm::Module>> run() {
-    const size_t n = p_.variables().size();
-    llvm::Type* pointer = b_.getPtrTy();
-    // The body has a parameter for each buffer, so that none is thought to overlap another.
-    std::vector<llvm::Type*> parameters(n + 1, pointer);
-    auto* type = llvm::FunctionType::get(b_.getInt32Ty(), parameters, false);
-    body_ = llvm::Function::Create(type, llvm::Function::InternalLinkage, "body", *module_);
-    body_->addFnAttr(llvm::Attribute::NoInline);
-    for (unsigned i = 0; i < n; ++i) {
-      body_->addParamAttr(i, llvm::Attribute::NoAlias);
-      const Variable& v = p_.variables()[i];
-      if (v.known() && v.role != Role::output) body_->addParamAttr(i, llvm::Attribute::ReadOnly);
-    }
-    entry_ = block("entry");
-    index_.assign(s_.loops.size(), nullptr);
-    auto* start = block("start");
-    b_.SetInsertPoint(start);
     for (uint32_t i = 0; i < s_.items.size(); i = s_.items[i].end)
-      if (Diagnostics bad = nest(i); !bad.empty()) return bad;
-    b_.CreateRet(b_.getInt32(0));
-    llvm::IRBuilder<>(entry_).CreateBr(start);
-
-    auto* outer = llvm::FunctionType::get(b_.getInt32Ty(), {pointer, pointer}, false);
-    auto* f = llvm::Function::Create(outer, llvm::Function::ExternalLinkage, kernel_symbol("leir_run"), *module_);
-    b_.SetInsertPoint(BasicBlock::Create(c_, "entry", f));
-    std::vector<Value*> arguments;
-    for (size_t i = 0; i < n; ++i)
-      arguments.push_back(b_.CreateLoad(pointer, b_.CreateConstGEP1_64(pointer, f->getArg(0), i)));
-    arguments.push_back(f->getArg(1));
-    b_.CreateRet(b_.CreateCall(body_, arguments));
+      if (Diagnostics bad = function(i); !bad.empty()) return bad;
     std::string problem;
     llvm::raw_string_ostream stream(problem);
     CHECK(!llvm::verifyModule(*module_, &stream), "{}", problem);
     return std::move(module_);
   }
+  // The extent of the outermost loop of each nest where its iterations may run at the same time, else 0.
+  const std::vector<int64_t>& parallel() const { return parallel_; }
 
  private:
+  Diagnostics function(uint32_t nest_item) {
+    const auto n = static_cast<unsigned>(p_.variables().size() * (bounds_ ? 2 : 1));
+    llvm::Type *pointer = b_.getPtrTy(), *i64 = b_.getInt64Ty();
+    // The body has a parameter for each buffer, so that none is thought to overlap another.
+    std::vector<llvm::Type*> parameters(n + 1, pointer);
+    parameters.insert(parameters.end(), {i64, i64});
+    auto* type = llvm::FunctionType::get(b_.getInt32Ty(), parameters, false);
+    body_ = llvm::Function::Create(type, llvm::Function::InternalLinkage, "body", *module_);
+    body_->addFnAttr(llvm::Attribute::NoInline);
+    body_->addFnAttr(llvm::Attribute::MustProgress);
+    for (unsigned i = 0; i < n; ++i) {
+      body_->addParamAttr(i, llvm::Attribute::NoAlias);
+      if (i < p_.variables().size() && is_input(i)) body_->addParamAttr(i, llvm::Attribute::ReadOnly);
+    }
+    at_ = body_->getArg(n);
+    split_ = divisible(nest_item) ? s_.items[nest_item].first_loop : kNone;
+    entry_ = block("entry");
+    index_.assign(s_.loops.size(), nullptr);
+    if (bounds_) scratch_ = llvm::IRBuilder<>(entry_).CreateAlloca(b_.getDoubleTy(), b_.getInt64(6));
+    auto* start = block("start");
+    b_.SetInsertPoint(start);
+    if (Diagnostics bad = nest(nest_item); !bad.empty()) return bad;
+    b_.CreateRet(b_.getInt32(0));
+    llvm::IRBuilder<>(entry_).CreateBr(start);
+
+    auto* outer = llvm::FunctionType::get(b_.getInt32Ty(), {pointer, pointer, i64, i64}, false);
+    auto* f = llvm::Function::Create(outer, llvm::Function::ExternalLinkage,
+                                     kernel_symbol(fmt::format("leir_nest_{}", parallel_.size())), *module_);
+    b_.SetInsertPoint(BasicBlock::Create(c_, "entry", f));
+    std::vector<Value*> arguments;
+    for (unsigned i = 0; i < n; ++i)
+      arguments.push_back(b_.CreateLoad(pointer, b_.CreateConstGEP1_64(pointer, f->getArg(0), i)));
+    for (unsigned i = 1; i < 4; ++i) arguments.push_back(f->getArg(i));
+    b_.CreateRet(b_.CreateCall(body_, arguments));
+    parallel_.push_back(split_ == kNone ? 0 : *p_.extent(split_));
+    return {};
+  }
+  // May iterations of the nest's outermost loop run at the same time? The checker has found loops of kind P and B
+  // independent; what is reduced over them, or private to an iteration, would need memory for each.
+  bool divisible(uint32_t nest_item) const {
+    const uint32_t loop = s_.items[nest_item].first_loop;
+    const Kind kind = s_.loops[loop].kind;
+    if (!o_.divide || (kind != Kind::parallel && kind != Kind::bind) || p_.extent(loop).value_or(1) < 2) return false;
+    for (uint32_t i = nest_item; i < s_.items[nest_item].end; ++i) {
+      if (s_.items[i].nest()) continue;
+      const Access& w = p_.accesses()[p_.equations()[p_.equation_of(i)].first_access];
+      if (std::none_of(w.subscripts.begin(), w.subscripts.end(),
+                       [&](sym::Expr e) { return p_.pool().mentions(e, p_.symbol(loop)); }))
+        return false;
+    }
+    return true;
+  }
   BasicBlock* block(const char* name) { return BasicBlock::Create(c_, name, body_); }
   Value* slot(llvm::Type* type) { return llvm::IRBuilder<>(entry_).CreateAlloca(type); }
   llvm::Type* type(Class c) {
@@ -79,7 +119,13 @@ class LeirEmitter {
     }
     return nullptr;
   }
+  bool is_input(uint32_t variable) const {
+    const Variable& v = p_.variables()[variable];
+    return v.known() && v.role != Role::output;
+  }
+  Precision precision() const { return bounds_ ? Precision::f64 : Precision::storage; }
   llvm::Type* storage(Type t) {
+    if (bounds_ && leir::is_real(t)) return b_.getDoubleTy();
     switch (t) {
       case Type::f64: return b_.getDoubleTy();
       case Type::f32: return b_.getFloatTy();
@@ -89,45 +135,22 @@ class LeirEmitter {
     }
   }
   Value* i64(int64_t v) { return b_.getInt64(static_cast<uint64_t>(v)); }
-  static Diagnostic refuse(const std::string& why) { return diagnose(Code::leir_unsupported, "machine code", why); }
 
   struct OpenLoop {
     uint32_t loop;
     BasicBlock *latch, *exit;
   };
+  struct Branch {  // of an open lazy operator
+    Value *place, *error;
+    BasicBlock *other, *join;
+  };
 
-  Diagnostics nest(uint32_t root) {
-    struct Open {
-      uint32_t end, loops;
-    };
-    std::vector<Open> open;
-    for (uint32_t i = root; i < s_.items[root].end; ++i) {
-      const Item& item = s_.items[i];
-      if (item.nest()) {
-        const uint32_t start = starts_before(i);
-        for (uint32_t l = item.first_loop; l < item.first_loop + item.loops; ++l) {
-          if (l == start)
-            if (Diagnostics bad = first_values(i, l); !bad.empty()) return bad;
-          if (Diagnostics bad = begin_loop(l); !bad.empty()) return bad;
-          if (open_.size() > kMaxLoops)
-            return {
-                refuse(fmt::format("the loop `{}` is nested deeper than {}", s_.text(s_.loops[l].index), kMaxLoops))};
-        }
-        open.push_back({item.end, item.loops});
-      } else if (Diagnostics bad = equation(i); !bad.empty()) {
-        return bad;
-      }
-      while (!open.empty() && open.back().end == i + 1) {
-        for (uint32_t l = 0; l < open.back().loops; ++l) end_loop();
-        open.pop_back();
-      }
-    }
-    return {};
-  }
-
-  Diagnostics begin_loop(uint32_t l) {
-    Value* n = nullptr;
-    if (const auto e = p_.extent(l)) {
+  Diagnostics begin_loop(uint32_t l) override {
+    Value *n = nullptr, *first = i64(0);
+    if (l == split_) {
+      first = body_->getArg(static_cast<unsigned>(body_->arg_size() - 2));
+      n = body_->getArg(static_cast<unsigned>(body_->arg_size() - 1));
+    } else if (const auto e = p_.extent(l)) {
       n = i64(*e);
     } else {
       auto t = type_extent(p_, l);
@@ -136,7 +159,7 @@ class LeirEmitter {
       n = value(t->root);
     }
     Value* at = slot(b_.getInt64Ty());
-    b_.CreateStore(i64(0), at);
+    b_.CreateStore(first, at);
     auto *head = block("head"), *inside = block("body"), *latch = block("latch"), *exit = block("exit");
     b_.CreateBr(head);
     b_.SetInsertPoint(head);
@@ -145,13 +168,23 @@ class LeirEmitter {
     b_.SetInsertPoint(latch);
     Value* next = b_.CreateNSWAdd(b_.CreateLoad(b_.getInt64Ty(), at), i64(1));
     b_.CreateStore(next, at);
-    b_.CreateBr(head);
+    wish(b_.CreateBr(head), s_.loops[l].kind);
     b_.SetInsertPoint(inside);
     index_[l] = at;
     open_.push_back({l, latch, exit});
     return {};
   }
-  void end_loop() {
+  // What kinds V and U ask for.
+  void wish(llvm::Instruction* latch, Kind kind) {
+    if (kind != Kind::vector && kind != Kind::unroll) return;
+    std::vector<llvm::Metadata*> wish = {
+        llvm::MDString::get(c_, kind == Kind::vector ? "llvm.loop.vectorize.enable" : "llvm.loop.unroll.enable")};
+    if (kind == Kind::vector) wish.push_back(llvm::ConstantAsMetadata::get(b_.getTrue()));
+    auto* loop = llvm::MDNode::getDistinct(c_, {nullptr, llvm::MDNode::get(c_, wish)});
+    loop->replaceOperandWith(0, loop);
+    latch->setMetadata(llvm::LLVMContext::MD_loop, loop);
+  }
+  void end_loop(uint32_t) override {
     const OpenLoop o = open_.back();
     open_.pop_back();
     b_.CreateBr(o.latch);
@@ -159,53 +192,27 @@ class LeirEmitter {
     index_[o.loop] = nullptr;
   }
 
-  // As in the C emitter: when the accumulator of a nest's only equation gets all its first values before a loop.
-  uint32_t starts_before(uint32_t i) const {
-    const Item& item = s_.items[i];
-    if (item.end != i + 2 || s_.items[i + 1].nest()) return kNone;
-    const EquationInfo& q = p_.equations()[p_.equation_of(i + 1)];
-    if (!q.initialises || q.reductions.empty()) return kNone;
-    const uint32_t last = item.first_loop + item.loops;
-    uint32_t first = kNone;
-    for (uint32_t l : q.reductions) {
-      if (l < item.first_loop || l >= last) return kNone;
-      first = std::min(first, l);
-    }
-    for (uint32_t l = first; l < last; ++l) {
-      if (!p_.extent(l)) return kNone;
-      bool used = std::find(q.reductions.begin(), q.reductions.end(), l) != q.reductions.end();
-      for (sym::Expr s : p_.accesses()[q.first_access].subscripts) used = used || p_.pool().mentions(s, p_.symbol(l));
-      if (!used) return kNone;
-    }
-    return first;
-  }
-
-  Diagnostics first_values(uint32_t i, uint32_t from) {
-    const Item& item = s_.items[i];
-    const EquationInfo& q = p_.equations()[p_.equation_of(i + 1)];
-    uint32_t loops = 0;
-    for (uint32_t l = from; l < item.first_loop + item.loops; ++l) {
-      if (std::find(q.reductions.begin(), q.reductions.end(), l) != q.reductions.end()) continue;
-      if (Diagnostics bad = begin_loop(l); !bad.empty()) return bad;
-      ++loops;
-    }
-    TRY_ASSIGN(const TypedEquation t, type_equation(p_, p_.equation_of(i + 1)));
-    begin(t.code, i + 1);
-    const Variable& v = p_.variables()[q.target];
-    const Class c = class_of_values(v.type);
-    store(q.target, values(t.code.subscripts),
-          leir::is_real(c) ? llvm::ConstantFP::get(type(c), t.identity)
-                           : llvm::ConstantInt::get(type(c), static_cast<uint64_t>(t.identity_integer)),
-          c);
-    for (uint32_t l = 0; l < loops; ++l) end_loop();
-    begun_.insert(i + 1);
+  Diagnostics first_value(uint32_t i) override {
+    const EquationInfo& q = p_.equations()[p_.equation_of(i)];
+    TRY_ASSIGN(const TypedEquation t, type_equation(p_, p_.equation_of(i), precision()));
+    begin(t.code, i);
+    const Type target = p_.variables()[q.target].type;
+    const Class c = bounds_ && leir::is_real(target) ? Class::f64 : class_of_values(target);
+    const std::vector<Value*> subscripts = values(t.code.subscripts);
+    store(q.target, subscripts, identity(t, c), c);
+    if (has_error(q.target)) b_.CreateStore(bounds_->zero(), error_address(q.target, subscripts));
     return {};
+  }
+  Value* identity(const TypedEquation& t, Class c) {
+    return leir::is_real(c) ? static_cast<Value*>(llvm::ConstantFP::get(type(c), t.identity))
+                            : llvm::ConstantInt::get(type(c), static_cast<uint64_t>(t.identity_integer), true);
   }
 
   void begin(const Typed& code, uint32_t item) {
     code_ = &code;
     item_ = item;
     value_.assign(code.nodes.size(), nullptr);
+    error_.assign(bounds_ ? code.nodes.size() : 0, bounds_ ? bounds_->zero() : nullptr);
     accumulator_ = kNone;
   }
   std::vector<Value*> values(std::span<const NodeId> nodes) {
@@ -214,13 +221,13 @@ class LeirEmitter {
     return out;
   }
 
-  Diagnostics equation(uint32_t i) {
+  Diagnostics equation(uint32_t i) override {
     const uint32_t number = p_.equation_of(i);
     const EquationInfo& q = p_.equations()[number];
-    TRY_ASSIGN(const TypedEquation t, type_equation(p_, number));
+    TRY_ASSIGN(const TypedEquation t, type_equation(p_, number, precision()));
     begin(t.code, i);
     typed_ = &t;
-    accumulator_ = begun_.contains(i) ? kNone : t.accumulator;
+    accumulator_ = first_values_given(i) ? kNone : t.accumulator;
     llvm::FastMathFlags flags;
     if (!o_.strict) {
       flags.setAllowReassoc();
@@ -232,6 +239,9 @@ class LeirEmitter {
     Value* v = value(t.code.root);
     check(q.first_access, subscripts);
     store(q.target, subscripts, v, t.code.nodes[t.code.root].cls);
+    if (has_error(q.target))
+      b_.CreateStore(bounds_->stored(p_.variables()[q.target].type, v, error_[t.code.root]),
+                     error_address(q.target, subscripts));
     b_.clearFastMathFlags();
     typed_ = nullptr;
     return {};
@@ -243,10 +253,9 @@ class LeirEmitter {
     auto *bad = block("bad"), *good = block("good");
     b_.CreateCondBr(condition, bad, good);
     b_.SetInsertPoint(bad);
-    Value* at = body_->getArg(static_cast<unsigned>(p_.variables().size()));
     for (size_t k = 0; k < open_.size(); ++k)
       b_.CreateStore(b_.CreateLoad(b_.getInt64Ty(), index_[open_[k].loop]),
-                     b_.CreateConstGEP1_64(b_.getInt64Ty(), at, k));
+                     b_.CreateConstGEP1_64(b_.getInt64Ty(), at_, k));
     b_.CreateRet(b_.getInt32(access + 1));
     b_.SetInsertPoint(good);
   }
@@ -258,16 +267,29 @@ class LeirEmitter {
       outside = b_.CreateOr(outside, b_.CreateICmpUGE(subscripts[d], i64(p_.variables()[a.variable].shape[d])));
     fail_if(outside, access);
   }
-  Value* address(uint32_t variable, const std::vector<Value*>& subscripts) {
-    const Variable& v = p_.variables()[variable];
-    Value* flat = i64(0);
+  Value* flat(uint32_t variable, const std::vector<Value*>& subscripts) {
+    Value* at = i64(0);
     for (size_t d = 0; d < subscripts.size(); ++d)
-      flat = b_.CreateNSWAdd(b_.CreateNSWMul(flat, i64(v.shape[d])), subscripts[d]);
-    return b_.CreateInBoundsGEP(storage(v.type), body_->getArg(variable), flat);
+      at = b_.CreateNSWAdd(b_.CreateNSWMul(at, i64(p_.variables()[variable].shape[d])), subscripts[d]);
+    return at;
+  }
+  Value* address(uint32_t variable, const std::vector<Value*>& subscripts) {
+    return b_.CreateInBoundsGEP(storage(p_.variables()[variable].type), body_->getArg(variable),
+                                flat(variable, subscripts));
+  }
+  // Inputs are what they are.
+  bool has_error(uint32_t variable) const {
+    return bounds_ && leir::is_real(p_.variables()[variable].type) && !is_input(variable);
+  }
+  Value* error_address(uint32_t variable, const std::vector<Value*>& subscripts) {
+    return b_.CreateInBoundsGEP(b_.getDoubleTy(),
+                                body_->getArg(static_cast<unsigned>(p_.variables().size()) + variable),
+                                flat(variable, subscripts));
   }
   Value* load(uint32_t variable, const std::vector<Value*>& subscripts) {
     const Type t = p_.variables()[variable].type;
     Value* x = b_.CreateLoad(storage(t), address(variable, subscripts));
+    if (bounds_ && leir::is_real(t)) return x;
     switch (t) {
       case Type::f64:
       case Type::f32:
@@ -289,7 +311,9 @@ class LeirEmitter {
   }
   void store(uint32_t variable, const std::vector<Value*>& subscripts, Value* x, Class c) {
     const Type t = p_.variables()[variable].type;
-    if (leir::is_real(t)) {
+    if (bounds_ && leir::is_real(t)) {
+      // as it is
+    } else if (leir::is_real(t)) {
       switch (t) {
         case Type::f64:
           if (c == Class::f32) x = b_.CreateFPExt(x, b_.getDoubleTy());
@@ -336,66 +360,81 @@ class LeirEmitter {
     return b_.CreateTrunc(b_.CreateSelect(b_.CreateFCmpUNO(x, x), quiet, rounded), b_.getInt16Ty());
   }
 
-  // ---- values: an explicit stack, as trees may be deep -------------------------------------------------------------
+  // ---- values -----------------------------------------------------------------------------------------------------
 
   Value* value(NodeId root) {
-    struct Task {
-      NodeId node;
-      int stage;
-      Value* slot;
-      BasicBlock *other, *join;
-    };
-    std::vector<Task> work = {{root, 0, nullptr, nullptr, nullptr}};
-    while (!work.empty()) {
-      const Task t = work.back();
-      work.pop_back();
-      if (value_[t.node]) continue;
-      const Node& n = code_->nodes[t.node];
-      const auto o = code_->operands_of(t.node);
-      const bool lazy = n.act == Act::select || n.act == Act::logical_and || n.act == Act::logical_or;
-      if (lazy && t.stage == 0) {
-        work.push_back({t.node, 1, nullptr, nullptr, nullptr});
-        work.push_back({o[0], 0, nullptr, nullptr, nullptr});
-      } else if (lazy && t.stage == 1) {
-        Value* place = slot(type(n.cls));
-        Value* condition = value_[o[0]];
-        auto *first = block("then"), *join = block("join");
-        if (n.act == Act::select) {
-          auto* other = block("else");
-          b_.CreateCondBr(condition, first, other);
-          work.push_back({t.node, 2, place, other, join});
-        } else {
-          b_.CreateStore(condition, place);
-          if (n.act == Act::logical_and)
-            b_.CreateCondBr(condition, first, join);
-          else
-            b_.CreateCondBr(condition, join, first);
-          work.push_back({t.node, 3, place, nullptr, join});
-        }
-        b_.SetInsertPoint(first);
-        work.push_back({o[1], 0, nullptr, nullptr, nullptr});
-      } else if (lazy && t.stage == 2) {
-        b_.CreateStore(value_[o[1]], t.slot);
-        b_.CreateBr(t.join);
-        b_.SetInsertPoint(t.other);
-        work.push_back({t.node, 3, t.slot, nullptr, t.join});
-        work.push_back({o[2], 0, nullptr, nullptr, nullptr});
-      } else if (lazy) {
-        b_.CreateStore(value_[o.back()], t.slot);
-        b_.CreateBr(t.join);
-        b_.SetInsertPoint(t.join);
-        value_[t.node] = b_.CreateLoad(type(n.cls), t.slot);
-      } else if (t.stage == 0 && !o.empty()) {
-        work.push_back({t.node, 1, nullptr, nullptr, nullptr});
-        for (size_t i = o.size(); i-- > 0;) work.push_back({o[i], 0, nullptr, nullptr, nullptr});
-      } else {
-        value_[t.node] = operation(t.node);
-      }
-    }
+    tree(*code_, root);
     return value_[root];
   }
+  bool done(NodeId n) const override { return value_[n]; }
+  void operation(NodeId n) override {
+    value_[n] = value_of(n);
+    if (bounds_ && leir::is_real(code_->nodes[n].cls)) error_[n] = error_of(n);
+  }
+  Value* error_of(NodeId id) {
+    const Node& n = code_->nodes[id];
+    const auto o = code_->operands_of(id);
+    switch (n.act) {
+      case Act::integer:
+      case Act::real: return bounds_->zero();
+      case Act::convert: return leir::is_real(code_->nodes[o[0]].cls) ? error_[o[0]] : bounds_->zero();
+      case Act::load: {
+        if (!has_error(n.variable)) return bounds_->zero();
+        std::vector<Value*> subscripts;
+        for (NodeId s : o) subscripts.push_back(value_[s]);
+        Value* e = b_.CreateLoad(b_.getDoubleTy(), error_address(n.variable, subscripts));
+        return id == accumulator_ ? b_.CreateSelect(begins(), bounds_->zero(), e) : e;
+      }
+      default: {
+        std::vector<Value*> x, e;
+        for (NodeId k : o) {
+          x.push_back(value_[k]);
+          e.push_back(error_[k]);
+        }
+        return bounds_->operation(n, value_[id], x, e, scratch_);
+      }
+    }
+  }
+  void begin_branch(NodeId lazy) override {
+    const Node& n = code_->nodes[lazy];
+    Value* condition = value_[code_->operands_of(lazy)[0]];
+    const bool has_bound = bounds_ && leir::is_real(n.cls);
+    Branch b{slot(type(n.cls)), has_bound ? slot(b_.getDoubleTy()) : nullptr, nullptr, block("join")};
+    auto* first = block("then");
+    if (n.act == Act::select) {
+      b.other = block("else");
+      b_.CreateCondBr(condition, first, b.other);
+    } else {
+      b_.CreateStore(condition, b.place);
+      if (n.act == Act::logical_and)
+        b_.CreateCondBr(condition, first, b.join);
+      else
+        b_.CreateCondBr(condition, b.join, first);
+    }
+    b_.SetInsertPoint(first);
+    branches_.push_back(b);
+  }
+  void other_branch(NodeId select) override {
+    const Branch& b = branches_.back();
+    keep(code_->operands_of(select)[1], b);
+    b_.CreateBr(b.join);
+    b_.SetInsertPoint(b.other);
+  }
+  void end_branch(NodeId lazy) override {
+    const Branch b = branches_.back();
+    branches_.pop_back();
+    keep(code_->operands_of(lazy).back(), b);
+    b_.CreateBr(b.join);
+    b_.SetInsertPoint(b.join);
+    value_[lazy] = b_.CreateLoad(type(code_->nodes[lazy].cls), b.place);
+    if (b.error) error_[lazy] = b_.CreateLoad(b_.getDoubleTy(), b.error);
+  }
+  void keep(NodeId result, const Branch& b) {
+    b_.CreateStore(value_[result], b.place);
+    if (b.error) b_.CreateStore(error_[result], b.error);
+  }
 
-  Value* operation(NodeId id) {
+  Value* value_of(NodeId id) {
     const Node& n = code_->nodes[id];
     const auto o = code_->operands_of(id);
     auto x = [&](size_t k) { return value_[o[k]]; };
@@ -410,13 +449,7 @@ class LeirEmitter {
         if (n.meaning != kNone && id != accumulator_) check(n.meaning, subscripts);
         Value* v = load(n.variable, subscripts);
         if (id != accumulator_) return v;
-        Value* first = b_.getTrue();
-        for (uint32_t l : p_.equations()[p_.equation_of(item_)].reductions)
-          first = b_.CreateAnd(first, b_.CreateICmpEQ(b_.CreateLoad(b_.getInt64Ty(), index_[l]), i64(0)));
-        Value* identity =
-            real ? static_cast<Value*>(llvm::ConstantFP::get(type(n.cls), typed_->identity))
-                 : llvm::ConstantInt::get(type(n.cls), static_cast<uint64_t>(typed_->identity_integer), true);
-        return b_.CreateSelect(first, identity, v);
+        return b_.CreateSelect(begins(), identity(*typed_, n.cls), v);
       }
       case Act::convert: return convert(x(0), code_->nodes[o[0]].cls, n.cls);
       case Act::add: return real ? b_.CreateFAdd(x(0), x(1)) : b_.CreateAdd(x(0), x(1));
@@ -457,6 +490,14 @@ class LeirEmitter {
       case Act::select: break;
     }
     CHECK(false, "node {}", id);
+  }
+
+  // Is this the iteration in which the accumulation starts?
+  Value* begins() {
+    Value* first = b_.getTrue();
+    for (uint32_t l : p_.equations()[p_.equation_of(item_)].reductions)
+      first = b_.CreateAnd(first, b_.CreateICmpEQ(b_.CreateLoad(b_.getInt64Ty(), index_[l]), i64(0)));
+    return first;
   }
 
   Value* convert(Value* x, Class from, Class to) {
@@ -510,16 +551,50 @@ class LeirEmitter {
     return b_.CreateCall(f, arguments);
   }
 
-  // NaN wins, -0 is below +0: what the intrinsics maximum and minimum say.
+  // NaN wins, -0 is below +0.
   Value* extreme(bool largest, Value* a, Value* b) {
-    Value* v = b_.CreateSelect(largest ? b_.CreateFCmpOGT(a, b) : b_.CreateFCmpOLT(a, b), a, b);
-    // Equal: of zeros the one with the right sign; the bits tell.
-    llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(a->getType()->getPrimitiveSizeInBits()));
-    Value *x = b_.CreateBitCast(a, bits), *y = b_.CreateBitCast(b, bits);
-    Value* merged = b_.CreateBitCast(largest ? b_.CreateAnd(x, y) : b_.CreateOr(x, y), a->getType());
-    v = b_.CreateSelect(b_.CreateFCmpOEQ(a, b), merged, v);
-    v = b_.CreateSelect(b_.CreateFCmpUNO(b, b), b, v);
-    return b_.CreateSelect(b_.CreateFCmpUNO(a, a), a, v);
+    return b_.CreateBinaryIntrinsic(largest ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, a, b);
+  }
+
+  // In fast code: composed functions in their own class, so that nothing is called for them but libm.
+  Value* inlined(const Node& n, std::span<const NodeId> o) {
+    Value* x = value_[o[0]];
+    auto number = [&](double v) { return llvm::ConstantFP::get(x->getType(), v); };
+    auto libm = [&](const char* name, Value* a) {
+      return call_symbol(n.cls == Class::f32 ? std::string(name) + "f" : name, {a});
+    };
+    // `below(x)` where x <= 0, else `above`: only one is evaluated, NaN goes above.
+    auto by_sign = [&](Value* above, auto&& below) {
+      auto *start = b_.GetInsertBlock(), *negative = block("negative"), *join = block("join");
+      b_.CreateCondBr(b_.CreateFCmpOLE(x, number(0)), negative, join);
+      b_.SetInsertPoint(negative);
+      Value* v = below();
+      auto* from = b_.GetInsertBlock();
+      b_.CreateBr(join);
+      b_.SetInsertPoint(join);
+      llvm::PHINode* phi = b_.CreatePHI(x->getType(), 2);
+      phi->addIncoming(above, start);
+      phi->addIncoming(v, from);
+      return static_cast<Value*>(phi);
+    };
+    switch (n.function) {
+      case Function::square: return b_.CreateFMul(x, x);
+      case Function::reciprocal: return b_.CreateFDiv(number(1), x);
+      case Function::rsqrt: return b_.CreateFDiv(number(1), b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x));
+      case Function::sigmoid: return b_.CreateFDiv(number(1), b_.CreateFAdd(number(1), libm("exp", b_.CreateFNeg(x))));
+      case Function::softplus: {
+        Value* small = libm("exp", b_.CreateFNeg(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x)));
+        return b_.CreateFAdd(extreme(true, x, number(0)), libm("log1p", small));
+      }
+      case Function::leaky_relu:
+        return b_.CreateSelect(b_.CreateFCmpOLE(x, number(0)), b_.CreateFMul(x, value_[o[1]]), x);
+      case Function::elu: return by_sign(x, [&] { return b_.CreateFMul(value_[o[1]], libm("expm1", x)); });
+      case Function::selu:
+        return by_sign(b_.CreateFMul(number(1.0507009873554805), x), [&] {
+          return b_.CreateFMul(number(1.0507009873554805 * 1.6732632423543772), libm("expm1", x));
+        });
+      default: return nullptr;
+    }
   }
 
   Value* function(const Node& n, std::span<const NodeId> o) {
@@ -563,6 +638,8 @@ class LeirEmitter {
         if (!o_.strict && n.cls == Class::f32) return call_symbol(std::string(info(n.function).name) + "f", {x(0)});
         return narrowed(n.cls, call_symbol(info(n.function).name, {wide(x(0))}));
       default: {
+        if (!o_.strict)
+          if (Value* v = inlined(n, o)) return v;
         std::vector<Value*> arguments;
         for (NodeId k : o) arguments.push_back(wide(value_[k]));
         return narrowed(n.cls, call(info(n.function).name, false, arguments));
@@ -570,27 +647,32 @@ class LeirEmitter {
     }
   }
 
-  const Program& p_;
   const Syntax& s_;
   const LeirOptions& o_;
   llvm::LLVMContext& c_;
   llvm::IRBuilder<> b_;
   std::unique_ptr<llvm::Module> module_;
   llvm::Function* body_ = nullptr;
+  Value* at_ = nullptr;     // where a failing check leaves the values of the loops
+  uint32_t split_ = kNone;  // the outermost loop whose iterations are divided
+  std::vector<int64_t> parallel_;
   BasicBlock* entry_ = nullptr;
   std::vector<Value*> index_;
   std::vector<OpenLoop> open_;
+  std::vector<Branch> branches_;
   const Typed* code_ = nullptr;
   const TypedEquation* typed_ = nullptr;
   uint32_t item_ = kNone;
-  std::vector<Value*> value_;
+  std::vector<Value*> value_, error_;
+  std::optional<LeirBoundEmitter> bounds_;
+  Value* scratch_ = nullptr;
   NodeId accumulator_ = kNone;
-  std::set<uint32_t> begun_;
 };
 
-// Object code through LLVM's -O3 pipeline.
-Result<std::vector<uint8_t>> optimized_object(llvm::Module& module, const Target& target) {
+// Object code through LLVM's -O3 pipeline, or its -O1 one.
+Result<std::vector<uint8_t>> optimized_object(llvm::Module& module, const Target& target, bool quick) {
   TRY_ASSIGN(const auto machine, target_machine(target));
+  if (quick) machine->setOptLevel(llvm::CodeGenOptLevel::Less);
   module.setTargetTriple(machine->getTargetTriple().str());
   module.setDataLayout(machine->createDataLayout());
   // Without a processor's name on the functions, vectors are as wide as the oldest one has them.
@@ -604,14 +686,15 @@ Result<std::vector<uint8_t>> optimized_object(llvm::Module& module, const Target
   llvm::CGSCCAnalysisManager components;
   llvm::ModuleAnalysisManager modules;
   llvm::PipelineTuningOptions tuning;
-  tuning.LoopVectorization = tuning.SLPVectorization = tuning.LoopInterleaving = tuning.LoopUnrolling = true;
+  tuning.LoopVectorization = tuning.SLPVectorization = tuning.LoopInterleaving = tuning.LoopUnrolling = !quick;
   llvm::PassBuilder builder(machine.get(), tuning);
   builder.registerModuleAnalyses(modules);
   builder.registerCGSCCAnalyses(components);
   builder.registerFunctionAnalyses(functions);
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
-  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3).run(module, modules);
+  builder.buildPerModuleDefaultPipeline(quick ? llvm::OptimizationLevel::O1 : llvm::OptimizationLevel::O3)
+      .run(module, modules);
   TRY_ASSIGN(const auto bytes, generate(module, *machine, llvm::CodeGenFileType::ObjectFile));
   return std::vector<uint8_t>(bytes.begin(), bytes.end());
 }
@@ -620,13 +703,45 @@ Result<std::vector<uint8_t>> optimized_object(llvm::Module& module, const Target
 
 Result<LeirCode> compile_leir(const leir::Program& program, const LeirOptions& options) {
   llvm::LLVMContext context;
-  TRY_ASSIGN(std::unique_ptr<llvm::Module> module, LeirEmitter(program, options, context).run());
-  TRY_ASSIGN(std::vector<uint8_t> object, optimized_object(*module, options.target));
+  LeirEmitter emitter(program, options, context);
+  TRY_ASSIGN(std::unique_ptr<llvm::Module> module, emitter.run());
+  TRY_ASSIGN(std::vector<uint8_t> object, optimized_object(*module, options.target, options.quick));
   LeirCode out;
+  out.alive_ = emitter.alive();
   TRY_ASSIGN(out.module_, load_object(std::move(object)));
-  TRY_ASSIGN(const CleaveKernel f, out.module_.function("leir_run"));
-  out.function_ = reinterpret_cast<LeirCode::Function>(f);
+  for (const int64_t extent : emitter.parallel()) {
+    TRY_ASSIGN(const CleaveKernel f, out.module_.function(fmt::format("leir_nest_{}", out.nests_.size())));
+    out.nests_.push_back({reinterpret_cast<LeirCode::Nest>(f), extent});
+  }
   return out;
+}
+
+int LeirCode::run(void* const* v, int64_t* at) const {
+  for (const Part& nest : nests_)
+    if (const int code = nest.run(v, at, 0, nest.extent)) return code;
+  return 0;
+}
+
+int LeirCode::run(void* const* v, int64_t* at, Executor& executor) const {
+  constexpr int64_t kTasksAWorker = 4;
+  struct Failure {
+    int code = 0;
+    std::array<int64_t, 64> at{};
+  };
+  for (const Part& nest : nests_) {
+    const int64_t tasks = std::clamp<int64_t>(nest.extent, 1, kTasksAWorker * executor.workers());
+    std::vector<Failure> failures(static_cast<size_t>(tasks));
+    executor.for_each(tasks, [&](int64_t task, int) {
+      Failure& f = failures[static_cast<size_t>(task)];
+      f.code = nest.run(v, f.at.data(), nest.extent * task / tasks, nest.extent * (task + 1) / tasks);
+    });
+    for (const Failure& f : failures) {  // the first in written order
+      if (!f.code) continue;
+      std::copy(f.at.begin(), f.at.end(), at);
+      return f.code;
+    }
+  }
+  return 0;
 }
 
 }  // namespace cleave::jit

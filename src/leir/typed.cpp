@@ -516,4 +516,18 @@ Result<Typed> type_extent(const Program& p, uint32_t loop) {
   return out;
 }
 
+Result<double> operations(const Program& p) {
+  double total = 0;
+  for (uint32_t q = 0; q < p.equations().size(); ++q) {
+    TRY_ASSIGN(const TypedEquation t, type_equation(p, q));
+    double points = 1, each = 0;
+    for (uint32_t l : p.equations()[q].loops)
+      points *= static_cast<double>(std::max<int64_t>(p.pool().bounds(p.extent_form(l)).hi, 0));
+    for (const Node& n : t.code.nodes)
+      each += n.act >= Act::add && (is_real(n.cls) || n.act == Act::compare) && n.act != Act::select;
+    total += points * each;
+  }
+  return total;
+}
+
 }  // namespace cleave::leir

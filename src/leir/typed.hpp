@@ -75,6 +75,9 @@ Result<TypedEquation> type_equation(const Program& program, uint32_t equation,
                                     Precision precision = Precision::storage);
 Result<Typed> type_extent(const Program& program, uint32_t loop);
 
+// Operations on reals, comparisons and functions that a run executes at most (every branch counts). Errors as above.
+Result<double> operations(const Program& program);
+
 // The functions that a program calls, evaluated in double; the result is rounded to the class by the caller. max, min
 // propagate NaN and order -0 below +0.
 double evaluate(Function function, std::span<const double> x);

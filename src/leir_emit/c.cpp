@@ -6,14 +6,14 @@
 
 #include "base/check.hpp"
 #include "base/codes.hpp"
+#include "leir/walk.hpp"
 #include "leir_emit/c_prelude.hpp"
 
 namespace cleave::leir {
 
 namespace {
 
-constexpr size_t kMaxLoops = 64;
-constexpr int kMaxBraces = 200;
+constexpr size_t kMaxBraces = 200;
 constexpr size_t kInline = 160;  // longer texts get a name
 
 const char* storage(Type t) {
@@ -53,9 +53,9 @@ std::string number(int64_t v) {
   return v < 0 ? "(" + s + ")" : s;
 }
 
-class CWriter {
+class CWriter : private Walker {
  public:
-  CWriter(const Program& p, const COptions& o) : p_(p), s_(p.syntax()), o_(o) {}
+  CWriter(const Program& p, const COptions& o) : Walker(p, "C"), s_(p.syntax()), o_(o) {}
 
   Result<std::string> run() {
     if (o_.prelude) out_ += c_prelude();
@@ -85,14 +85,14 @@ class CWriter {
   Result<std::string> run_cuda() {
     cuda_ = true;
     out_ += cuda_prelude();
-    std::set<uint32_t> local;
+    std::map<uint32_t, std::vector<bool>>& local = fixed_;  // variables of a thread
     for (const Placement& place : placements(p_)) {
       const Variable& v = p_.variables()[place.variable];
       if (!place.honoured) continue;  // in global memory, and checked as such
       if (v.scope != Scope::local)
         return refuse(
             fmt::format("`{}` is shared by the threads of a block, which needs barriers", p_.name(place.variable)));
-      local.insert(place.variable);
+      local.emplace(place.variable, place.fixed);
     }
     std::string host;
     for (uint32_t i = 0; i < s_.items.size(); i = s_.items[i].end) {
@@ -123,9 +123,11 @@ class CWriter {
       }
       line(fmt::format("__global__ void {}_{}(\n{}    int *error) {{", o_.name, i, parameters));
       ++depth_;
-      for (uint32_t v : local)
-        line(fmt::format("{} {}[{}];", storage(p_.variables()[v].type), buffer(v),
-                         std::max<int64_t>(1, p_.variables()[v].elements())));
+      for (const auto& [v, fixed] : local) {
+        int64_t elements = 1;
+        for (size_t d = 0; d < fixed.size(); ++d) elements *= fixed[d] ? 1 : p_.variables()[v].shape[d];
+        line(fmt::format("{} {}[{}];", storage(p_.variables()[v].type), buffer(v), std::max<int64_t>(1, elements)));
+      }
       if (Diagnostics bad = nest(i); !bad.empty()) return bad;
       close();
       auto axis = [&](const char* name) { return axes.contains(name) ? axes[name] : std::string("1"); };
@@ -141,44 +143,10 @@ class CWriter {
   std::string buffer(uint32_t v) const { return "v_" + p_.name(v); }
   std::string index(uint32_t l) const { return "i_" + s_.text(s_.loops[l].index); }
   void line(const std::string& text) { out_ += std::string(static_cast<size_t>(depth_) * 2, ' ') + text + "\n"; }
-  static Diagnostic refuse(const std::string& why) { return diagnose(Code::leir_unsupported, "C", why); }
 
-  // ---- nests: the items in order, an explicit stack of open bodies ------------------------------------------------
+  // ---- loops ------------------------------------------------------------------------------------------------------
 
-  Diagnostics nest(uint32_t root) {
-    struct Open {
-      uint32_t end;
-      int braces;
-    };
-    std::vector<Open> open;
-    for (uint32_t i = root; i < s_.items[root].end; ++i) {
-      const Item& item = s_.items[i];
-      if (item.nest()) {
-        int braces = 0;
-        const uint32_t start = starts_before(i);
-        for (uint32_t l = item.first_loop; l < item.first_loop + item.loops; ++l) {
-          if (l == start) {
-            if (Diagnostics bad = first_values(i, l); !bad.empty()) return bad;
-          }
-          if (Diagnostics bad = begin_loop(l); !bad.empty()) return bad;
-          ++braces;
-          if (++loops_ > kMaxLoops)
-            return {refuse(fmt::format("the loop `{}` is nested deeper than {}", index(l), kMaxLoops))};
-        }
-        open.push_back({item.end, braces});
-      } else if (Diagnostics bad = equation(i); !bad.empty()) {
-        return bad;
-      }
-      while (!open.empty() && open.back().end == i + 1) {
-        for (int b = 0; b < open.back().braces; ++b) close();
-        loops_ -= static_cast<size_t>(open.back().braces);
-        open.pop_back();
-      }
-    }
-    return {};
-  }
-
-  Diagnostics begin_loop(uint32_t l) {
+  Diagnostics begin_loop(uint32_t l) override {
     const Loop& loop = s_.loops[l];
     if (Diagnostics bad = extent_text(l); !bad.empty()) return bad;
     if (cuda_ && loop.kind == Kind::bind) {
@@ -200,49 +168,17 @@ class CWriter {
     line("}");
   }
 
-  // The loop before which the accumulator of a nest's only equation can be given its first values, all at once:
-  // every reduction is a loop of this nest, and there are no idle loops.
-  uint32_t starts_before(uint32_t i) const {
-    const Item& item = s_.items[i];
-    if (item.end != i + 2 || s_.items[i + 1].nest()) return kNone;
-    const EquationInfo& q = p_.equations()[p_.equation_of(i + 1)];
-    if (!q.initialises || q.reductions.empty()) return kNone;
-    const uint32_t last = item.first_loop + item.loops;
-    uint32_t first = kNone;
-    for (uint32_t l : q.reductions) {
-      if (l < item.first_loop || l >= last) return kNone;
-      first = std::min(first, l);
-    }
-    for (uint32_t l = first; l < last; ++l) {
-      if (!p_.extent(l)) return kNone;
-      const bool reduction = std::find(q.reductions.begin(), q.reductions.end(), l) != q.reductions.end();
-      bool used = reduction;
-      for (sym::Expr s : p_.accesses()[q.first_access].subscripts) used = used || p_.pool().mentions(s, p_.symbol(l));
-      if (!used) return kNone;
-    }
-    return first;
-  }
+  void end_loop(uint32_t) override { close(); }
 
-  Diagnostics first_values(uint32_t i, uint32_t from) {
-    const Item& item = s_.items[i];
-    const EquationInfo& q = p_.equations()[p_.equation_of(i + 1)];
-    int braces = 0;
-    for (uint32_t l = from; l < item.first_loop + item.loops; ++l) {
-      if (std::find(q.reductions.begin(), q.reductions.end(), l) != q.reductions.end()) continue;
-      line(fmt::format("for (int64_t {0} = 0; {0} < {1}; ++{0}) {{", index(l), *p_.extent(l)));
-      ++depth_;
-      ++braces;
-    }
-    TRY_ASSIGN(const TypedEquation t, type_equation(p_, p_.equation_of(i + 1)));
-    begin(t.code, q.item);
-    const Variable& v = p_.variables()[q.target];
+  Diagnostics first_value(uint32_t i) override {
+    const EquationInfo& q = p_.equations()[p_.equation_of(i)];
+    TRY_ASSIGN(const TypedEquation t, type_equation(p_, p_.equation_of(i)));
+    begin(t.code, i);
+    const Type type = p_.variables()[q.target].type;
+    const Class c = class_of_values(type);
     const std::string place = element(p_.accesses()[q.first_access], texts(t.code.subscripts));
-    line(fmt::format("{} = {};", place,
-                     is_real(v.type) ? stored(v.type, number(t.identity, class_of_values(v.type) == Class::f32),
-                                              class_of_values(v.type))
-                                     : stored(v.type, number(t.identity_integer), class_of_values(v.type))));
-    for (int b = 0; b < braces; ++b) close();
-    begun_.insert(q.item);
+    const std::string value = is_real(type) ? number(t.identity, c == Class::f32) : number(t.identity_integer);
+    line(fmt::format("{} = {};", place, stored(type, value, c)));
     return {};
   }
 
@@ -260,14 +196,14 @@ class CWriter {
 
   // ---- one equation -----------------------------------------------------------------------------------------------
 
-  Diagnostics equation(uint32_t i) {
+  Diagnostics equation(uint32_t i) override {
     const uint32_t number_of = p_.equation_of(i);
     const EquationInfo& q = p_.equations()[number_of];
     TRY_ASSIGN(const TypedEquation t, type_equation(p_, number_of));
     line("{");
     ++depth_;
     begin(t.code, i);
-    accumulator_ = begun_.contains(i) ? kNone : t.accumulator;
+    accumulator_ = first_values_given(i) ? kNone : t.accumulator;
     typed_ = &t;
     const std::vector<std::string> subscripts = texts(t.code.subscripts);
     const std::string value = text(t.code.root);
@@ -322,8 +258,10 @@ class CWriter {
   std::string element(const Access& a, const std::vector<std::string>& subscripts) const {
     const Variable& v = p_.variables()[a.variable];
     std::string flat;
+    const auto own = fixed_.find(a.variable);
     for (size_t d = 0; d < subscripts.size(); ++d) {
-      if (d == 0)
+      if (own != fixed_.end() && own->second[d]) continue;  // the thread has no other place
+      if (flat.empty())
         flat = subscripts[d];
       else
         flat = fmt::format("({}) * {} + {}", flat, v.shape[d], subscripts[d]);
@@ -357,78 +295,51 @@ class CWriter {
                        number(high, false), number(lowest_integer(t)), number(highest_integer(t)));
   }
 
-  std::string temporary(Class c) {
-    (void)c;
-    return fmt::format("t{}", temporaries_++);
-  }
+  std::string temporary() { return fmt::format("t{}", temporaries_++); }
   std::string bind(const std::string& value, Class c) {
-    const std::string name = temporary(c);
+    const std::string name = temporary();
     line(fmt::format("const {} {} = {};", c_type(c), name, value));
     return name;
   }
 
-  // The text of a node: an expression without effects whose checks stand before it. Work lies on a stack: node, then
-  // what is done between and behind its operands.
+  // The text of a node: an expression without effects whose checks stand before it.
   std::string text(NodeId root) {
-    struct Task {
-      NodeId node;
-      int stage;
-      std::string name;
-    };
-    std::vector<Task> work = {{root, 0, ""}};
-    int braces = 0;
-    while (!work.empty()) {
-      Task t = std::move(work.back());
-      work.pop_back();
-      if (!text_[t.node].empty()) continue;
-      const Node& n = code_->nodes[t.node];
-      const auto o = code_->operands_of(t.node);
-      const bool lazy = n.act == Act::select || n.act == Act::logical_and || n.act == Act::logical_or;
-      if (lazy) {
-        if (t.stage == 0) {
-          work.push_back({t.node, 1, ""});
-          work.push_back({o[0], 0, ""});
-        } else if (t.stage == 1) {
-          const std::string name = temporary(n.cls);
-          line(fmt::format("{} {};", c_type(n.cls), name));
-          if (n.act == Act::select) {
-            line(fmt::format("if ({}) {{", text_[o[0]]));
-          } else {
-            line(fmt::format("{} = {};", name, text_[o[0]]));
-            line(fmt::format("if ({}{}) {{", n.act == Act::logical_or ? "!" : "", name));
-          }
-          ++depth_;
-          if (++braces > kMaxBraces) too_deep_ = true;
-          work.push_back({t.node, n.act == Act::select ? 2 : 3, name});
-          work.push_back({o[1], 0, ""});
-        } else if (t.stage == 2) {
-          line(fmt::format("{} = {};", t.name, text_[o[1]]));
-          --depth_;
-          line("} else {");
-          ++depth_;
-          work.push_back({t.node, 3, t.name});
-          work.push_back({o[2], 0, ""});
-        } else {
-          line(fmt::format("{} = {};", t.name, text_[o.back()]));
-          close();
-          --braces;
-          text_[t.node] = t.name;
-        }
-        continue;
-      }
-      if (t.stage == 0 && !o.empty()) {
-        work.push_back({t.node, 1, ""});
-        for (size_t i = o.size(); i-- > 0;) work.push_back({o[i], 0, ""});
-        continue;
-      }
-      std::string value = operation(t.node);
-      if (value.size() > kInline) value = bind(value, n.cls);
-      text_[t.node] = value;
-    }
+    tree(*code_, root);
     return text_[root];
   }
+  bool done(NodeId n) const override { return !text_[n].empty(); }
+  void operation(NodeId n) override {
+    std::string value = value_of(n);
+    text_[n] = value.size() > kInline ? bind(value, code_->nodes[n].cls) : std::move(value);
+  }
+  void begin_branch(NodeId lazy) override {
+    const Node& n = code_->nodes[lazy];
+    const std::string& condition = text_[code_->operands_of(lazy)[0]];
+    branches_.push_back(temporary());
+    line(fmt::format("{} {};", c_type(n.cls), branches_.back()));
+    if (n.act == Act::select) {
+      line(fmt::format("if ({}) {{", condition));
+    } else {
+      line(fmt::format("{} = {};", branches_.back(), condition));
+      line(fmt::format("if ({}{}) {{", n.act == Act::logical_or ? "!" : "", branches_.back()));
+    }
+    ++depth_;
+    if (branches_.size() > kMaxBraces) too_deep_ = true;
+  }
+  void other_branch(NodeId select) override {
+    line(fmt::format("{} = {};", branches_.back(), text_[code_->operands_of(select)[1]]));
+    --depth_;
+    line("} else {");
+    ++depth_;
+  }
+  void end_branch(NodeId lazy) override {
+    line(fmt::format("{} = {};", branches_.back(), text_[code_->operands_of(lazy).back()]));
+    close();
+    text_[lazy] = branches_.back();
+    branches_.pop_back();
+  }
 
-  std::string operation(NodeId id) {
+  std::string value_of(NodeId id) {
     const Node& n = code_->nodes[id];
     const auto o = code_->operands_of(id);
     auto x = [&](size_t k) -> const std::string& { return text_[o[k]]; };
@@ -579,20 +490,19 @@ class CWriter {
     return a.bounds == Proof::yes ? value : bind(value, n.cls);
   }
 
-  const Program& p_;
   const Syntax& s_;
   COptions o_;
   std::string out_, extent_text_;
   int depth_ = 0;
-  size_t loops_ = 0;
   const Typed* code_ = nullptr;
   const TypedEquation* typed_ = nullptr;
   uint32_t item_ = kNone;
   std::vector<std::string> text_;
+  std::map<uint32_t, std::vector<bool>> fixed_;  // of variables in a thread's memory: axes that the thread fixes
+  std::vector<std::string> branches_;            // what open branches give their values to
   NodeId accumulator_ = kNone;
   int temporaries_ = 0;
   bool too_deep_ = false, cuda_ = false;
-  std::set<uint32_t> begun_;
 };
 
 }  // namespace

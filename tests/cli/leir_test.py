@@ -129,6 +129,35 @@ class Leir(unittest.TestCase):
         self.assertIn("C f32[4]", r.stdout)
         self.assertEqual(run("run", "-", "--dim", "N", text=text).returncode, 2)
 
+    def test_verify_tells_rewritings_from_others(self):
+        original = self.folder / "original.leir"
+        original.write_text(ROWS)
+        body = ROWS.split(";\n", 2)[2]
+        # Without a header, its loops exchanged: what a model may answer.
+        r = run("verify", str(original), "-", text="L^{3}_{a=0}L^{2}_{c=0}[C^{f32,g}_{c}=C^{f32,g}_{c}+A^{f32,g}_{c,a};];")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("equal, bit for bit (3 draws", r.stdout)
+        r = run("verify", str(original), "-", "--json", text=body.replace("A^{f32,g}_{tx,a}", "A^{f32,g}_{tx,a}*1.001"))
+        found = json.loads(r.stdout)
+        self.assertEqual((r.returncode, found["schema"], found["verdict"]), (4, "cleave.leir.verify/1", "different"))
+        self.assertIn("C[", found["reason"])
+        r = run("verify", str(original), "-", text=body.replace("tx,a", "tx,a+1"))
+        self.assertEqual(r.returncode, 3)
+        self.assertIn("error[CLV8026]", r.stderr)
+        r = run("verify", str(original), "-", text=ROWS.replace("A f32[2,3]", "A f32[2,4]"))
+        self.assertEqual(r.returncode, 3)
+        self.assertIn("in A f32[2,4]", r.stderr)
+
+    def test_bench_times_both_ways_in_pairs(self):
+        r = run("bench", "-", "--pairs", "3", "--json", text=ROWS)
+        found = json.loads(r.stdout)
+        self.assertEqual((r.returncode, found["schema"]), (0, "cleave.leir.bench/2"), r.stderr)
+        self.assertGreater(found["jit_ms"], 0)
+        self.assertLessEqual(found["low"], found["ratio"])
+
+    def test_check_counts_operations(self):
+        self.assertEqual(json.loads(run("check", "-", "--json", text=ROWS).stdout)["operations"], 6)
+
     def test_lower_and_grammar_print(self):
         self.assertIn("int leir_run(", run("lower", "-", "--to", "c", text=ROWS).stdout)
         self.assertIn("root ::=", run("grammar").stdout)

@@ -49,9 +49,17 @@ class Leir(unittest.TestCase):
         self.assertIn("an earlier iteration of `a`", str(e.exception))
 
     def test_bench(self):
-        times = leir.parse(ROWS).bench(runs=1)
+        times = leir.parse(ROWS).bench(pairs=3)
         self.assertEqual(sorted(times), ["c", "c_compile", "jit", "jit_compile"])
         self.assertGreater(times["jit"], 0)
+
+    def test_verify(self):
+        p = leir.parse(ROWS)
+        same = p.verify(str(p))
+        self.assertEqual((same.verdict, same.bitwise), ("equal", True))
+        wrong = p.verify(str(p).replace("A^{f32,g}_{tx,a}", "A^{f32,g}_{tx,0}"))
+        self.assertEqual(wrong.verdict, "different")
+        self.assertIn("C[", wrong.reason)
 
     @unittest.skipUnless(importlib.util.find_spec("numpy"), "numpy is not installed")
     def test_run(self):

@@ -122,6 +122,11 @@ inline std::vector<std::string> leir_samples() {
                "T[7,5];L^{7}_{c=0}L^{5}_{a=0}U^{3}_{d=0}[C^{T,g}_{c,a}=min(C^{T,g}_{c,a},A^{T,g}_{a,c}*d-E^{T,g}_{c}**"
                "0.5);];",
            h + "out C T[7];L^{5}_{a=0}L^{7}_{c=0}[C^{T,g}_{c}=C^{T,g}_{c}+A^{T,g}_{a,c};];",
+           h + "out C "
+               "T[5];B^{5}_{tx=0}[L^{7}_{a=0}[D^{T,l}_{tx,a}=A^{T,g}_{tx,6-a}*2;];L^{7}_{a=0}[F^{T,l}_{tx}=F^{T,l}_{tx}"
+               "+"
+               "D^{T,l}_{tx,a}*a;];C^{T,g}_{tx}=F^{T,l}_{tx};];",
+           h + "out C T[7];L^{5}_{a=0}B^{7}_{tx=0}[C^{T,g}_{tx}=C^{T,g}_{tx}+A^{T,g}_{a,tx};];",
        })
     for (const char* type : {"f32", "f64", "f16", "bf16"}) {
       std::string t = text;

@@ -153,6 +153,23 @@ TEST(Raise, MapsReductionsContractionsWindowsAndGathers) {
   }
 }
 
+TEST(Raise, KnownValuesBecomeConstants) {
+  const leir::Program p = leir_program(
+      full("in A f32[2,3];\nparam D f32[3];\nout C f32[2];\nB^{2}_{tx=0}L^{3}_{a=0}[C_{tx}=C_{tx}+A_{tx,a}*D_{a};];"));
+  graph::ConstantData d;
+  d.kind = graph::ConstantData::Kind::splat;
+  d.value = 2;
+  const auto g = raise(p, "p", {{"D", d}});
+  ASSERT_TRUE(g.ok()) << render(g.errors(), nullptr);
+  EXPECT_EQ(g->leaves(graph::Op::input).size(), 1u);
+  ASSERT_EQ(g->leaves(graph::Op::constant).size(), 1u);
+  oracle::Tensor a = oracle::zeros(DType::f32, {2, 3});
+  a.reals = {1, 2, 3, 4, 5, 6};
+  const auto c = oracle::evaluate(*g, {{"A", a}});
+  ASSERT_TRUE(c.ok());
+  EXPECT_EQ((*c)[0].reals, (std::vector<double>{12, 30}));
+}
+
 TEST(Raise, RefusesWhatIsNoGraphWithTheEquationAndTheReason) {
   const Case cases[] = {
       {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=if_then_else(a<1,0,C_{a-1}*0.5)+A_{a};];",

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "leir_eval/error_bound.hpp"
 #include "support/leir_check.hpp"
 
 using namespace cleave;
@@ -9,10 +10,11 @@ using namespace cleave;
 namespace {
 
 TEST(JitLeir, ComputesBitwiseWhatTheInterpreterDoes) {
+  ThreadPool pool(3);
   for (const std::string& text : cleave::testing::leir_samples()) {
     const leir::Program p = cleave::testing::leir_program(text);
-    const auto code = jit::compile_leir(p);
-    ASSERT_TRUE(code.ok()) << render(code.errors(), nullptr);
+    const auto code = jit::compile_leir(p), parts = jit::compile_leir(p, {.divide = true, .quick = true});
+    ASSERT_TRUE(code.ok() && parts.ok()) << render(code.errors(), nullptr);
     for (uint64_t seed = 0; seed < 5; ++seed) {
       const auto inputs = cleave::testing::leir_data(p, seed);
       const auto want = leir::interpret(p, inputs);
@@ -21,6 +23,63 @@ TEST(JitLeir, ComputesBitwiseWhatTheInterpreterDoes) {
       int64_t at[64];
       ASSERT_EQ(code->run(buffers.pointers.data(), at), 0) << text;
       cleave::testing::expect_same(p, buffers, *want, text);
+      cleave::testing::LeirBuffers divided(p, inputs);
+      ASSERT_EQ(parts->run(divided.pointers.data(), at, pool), 0) << text;
+      cleave::testing::expect_same(p, divided, *want, text);
+    }
+  }
+}
+
+double error_of(const leir::Node* n, double unit, double value, int64_t k, const double* x, const double* e) {
+  return leir::operation_error(*n, unit, value, {x, static_cast<size_t>(k)}, {e, static_cast<size_t>(k)});
+}
+
+// In float64, with the interpreter's own bounds.
+TEST(JitLeir, KeepsTheRunningBoundsOfTheInterpreter) {
+  for (const std::string& text : cleave::testing::leir_samples()) {
+    const leir::Program p = cleave::testing::leir_program(text);
+    const auto code = jit::compile_leir(p, {.bounds = error_of, .quick = true});
+    ASSERT_TRUE(code.ok()) << render(code.errors(), nullptr);
+    for (uint64_t seed = 0; seed < 3; ++seed) {
+      const auto inputs = cleave::testing::leir_data(p, seed);
+      const auto want = leir::interpret(p, inputs, {.error_bounds = true});
+      ASSERT_TRUE(want.ok());
+      std::vector<std::vector<double>> memory;
+      for (const leir::Variable& v : p.variables()) {
+        memory.emplace_back(static_cast<size_t>(v.elements()) + 1, NAN);
+        const auto it = inputs.find(p.syntax().text(v.name));
+        if (it == inputs.end()) continue;
+        for (size_t i = 0; i < static_cast<size_t>(v.elements()); ++i)
+          if (it->second.real())
+            memory.back()[i] = it->second.reals[i];
+          else
+            leir::store_integer(
+                v.type, reinterpret_cast<std::byte*>(memory.back().data()) + i * static_cast<size_t>(byte_size(v.type)),
+                it->second.integers[i]);
+      }
+      const size_t n = memory.size();
+      for (size_t v = 0; v < n; ++v) memory.emplace_back(memory[v].size(), NAN);
+      std::vector<void*> pointers;
+      for (auto& m : memory) pointers.push_back(m.data());
+      int64_t at[64];
+      ASSERT_EQ(code->run(pointers.data(), at), 0) << text;
+      for (const auto& [name, w] : *want) {
+        if (!w.real()) continue;
+        const size_t v = *p.find(name);
+        for (size_t i = 0; i < w.reals.size(); ++i) {
+          if (std::isnan(w.reals[i])) {
+            ASSERT_TRUE(std::isnan(memory[v][i])) << text;
+          } else {
+            ASSERT_EQ(memory[v][i], w.reals[i]) << text << name << i;
+          }
+          const double bound = memory[n + v][i];
+          if (std::isfinite(w.errors[i])) {
+            ASSERT_NEAR(bound, w.errors[i], 1e-12 * w.errors[i]) << text << name << i;
+          } else {
+            ASSERT_EQ(bound, w.errors[i]) << text << name << i;
+          }
+        }
+      }
     }
   }
 }
@@ -36,6 +95,17 @@ TEST(JitLeir, ChecksWhatIsNotProved) {
   int64_t at[64] = {};
   EXPECT_GT(code->run(buffers.pointers.data(), at), 0);
   EXPECT_EQ(at[0], 1);
+  // Of several that fail at the same time, the first one in written order is reported.
+  const leir::Program q = cleave::testing::leir_program(
+      "in A f32[4];in I i64[40];out C f32[40];P^{40}_{a=0}[C^{f32,g}_{a}=A^{f32,g}_{I^{i64,g}_{a}};];");
+  const auto divided = jit::compile_leir(q, {.divide = true});
+  ASSERT_TRUE(divided.ok());
+  inputs = cleave::testing::leir_data(q, 1);
+  for (size_t k = 7; k < 40; ++k) inputs.at("I").integers[k] = 9;
+  cleave::testing::LeirBuffers many(q, inputs);
+  ThreadPool pool(4);
+  EXPECT_GT(divided->run(many.pointers.data(), at, pool), 0);
+  EXPECT_EQ(at[0], 7);
 }
 
 }  // namespace
