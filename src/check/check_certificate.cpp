@@ -235,7 +235,7 @@ Result<CheckReport> check_certificate(std::string_view text, const CheckOptions&
   }
   if (auto bad = compare("stabilise", read("result", j["result"]))) return *bad;
   if (auto bad = sealed(j["result"], j.value("digest", nlohmann::json()), "stabilise")) return *bad;
-  return CheckReport{number, evaluations, std::move(input).value(), std::move(before)};
+  return CheckReport{number - 1, evaluations, std::move(input).value(), std::move(before)};
 }
 
 }  // namespace cleave::check

@@ -16,7 +16,7 @@ struct CheckOptions {
 };
 
 struct CheckReport {
-  size_t steps = 0;
+  size_t steps = 0;  // of the derivation; the result is judged after them
   size_t evaluations = 0;
   graph::Graph input, result;
 };

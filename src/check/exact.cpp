@@ -84,7 +84,7 @@ struct Field {
 
 struct Array {
   std::vector<int64_t> extents;
-  std::vector<double> numbers;  // of integers and bools: the numbers themselves
+  std::vector<int64_t> numbers;  // of integers and bools: the numbers themselves
   std::array<std::vector<uint64_t>, kLevels> levels;
   int low = 0;                  // residues are known from this level up
   std::vector<uint8_t> lowest;  // the elements that are -inf; empty: none
@@ -156,7 +156,7 @@ class Evaluation {
       const double value = n.attributes.get<double>("value");
       const DType dtype = g_.type(v).dtype;
       const bool half = dtype == DType::f16 || dtype == DType::bf16;
-      return from_numbers(v, std::move(a), {half ? round_to(dtype, value) : value});
+      return from_reals(std::move(a), {half ? round_to(dtype, value) : value});
     }
     if (n.op == Op::literal || n.op == Op::extent || n.op == Op::iota) {
       // What these are is the interpreter's business.
@@ -164,23 +164,22 @@ class Evaluation {
       b.output("x", b.make(n.op, {}, n.attributes));
       const auto x = oracle::evaluate(b.take(), std::span<const oracle::Tensor>{});
       if (!x.ok()) throw NoSay{};
-      std::vector<double> numbers;
-      for (int64_t i = 0; i < (*x)[0].elements(); ++i) numbers.push_back((*x)[0].at(i));
-      return from_numbers(v, std::move(a), std::move(numbers));
+      return from_tensor(v, std::move(a), (*x)[0]);
     }
     if (n.op == Op::constant) {
       const auto& data = n.attributes.get<graph::ConstantData>("data");
       const auto bytes = graph::materialise(data, g_.type(v).dtype, static_cast<int64_t>(size));
       const oracle::Tensor t = oracle::from_dense(g_.type(v).dtype, a.extents, bytes.data());
-      std::vector<double> numbers;
-      for (int64_t i = 0; i < t.elements(); ++i) numbers.push_back(t.at(i));
-      return from_numbers(v, std::move(a), std::move(numbers));
+      return from_tensor(v, std::move(a), t);
     }
     uint64_t key = seed_;
     for (char c : g_.value(v).name) key = hash(key, static_cast<unsigned char>(c));
     Rng rng(key);
     if (!real(v)) {
-      for (size_t i = 0; i < size; ++i) a.numbers.push_back(static_cast<double>(rng.below(2)));
+      const DType dtype = g_.type(v).dtype;
+      for (size_t i = 0; i < size; ++i)
+        a.numbers.push_back(dtype == DType::boolean ? static_cast<int64_t>(rng.below(2))
+                                                    : wrap_to(dtype, static_cast<int64_t>(rng.below(7)) - 3));
       return a;
     }
     for (int l = 0; l < kLevels; ++l)
@@ -188,11 +187,13 @@ class Evaluation {
     return a;
   }
 
-  Array from_numbers(ValueId v, Array a, std::vector<double> numbers) {
-    if (!real(v)) {
-      a.numbers = std::move(numbers);
-      return a;
-    }
+  Array from_tensor(ValueId v, Array a, const oracle::Tensor& t) {
+    if (real(v)) return from_reals(std::move(a), t.reals);
+    a.numbers = t.ints;
+    return a;
+  }
+
+  Array from_reals(Array a, const std::vector<double>& numbers) {
     for (size_t i = 0; i < numbers.size(); ++i) {
       const bool low = numbers[i] == -kInfinity;
       if (!std::isfinite(numbers[i]) && !low) throw NoSay{};
@@ -214,10 +215,10 @@ class Evaluation {
       out.random = out.random || in(n, k).random;
     }
     if (!reals) {  // integers and conditions are what they are
-      std::vector<double> args(at.size());
+      std::vector<int64_t> args(at.size());
       for (size_t i = 0; i < size; ++i) {
         for (size_t k = 0; k < at.size(); ++k) args[k] = in(n, k).numbers[at[k][i]];
-        out.numbers.push_back(eval(graph::scalar_fn(n.op), args));
+        out.numbers.push_back(wrap_to(g_.type(v).dtype, eval(graph::scalar_fn(n.op), args)));
       }
       return out;
     }
@@ -269,6 +270,10 @@ class Evaluation {
         finite();
         each([&](int l, uint64_t a, uint64_t b) { return mul_mod(a, inverse(l, b), field_.p[l]); });
         return out;
+      case Op::quot0:
+        finite();
+        each([&](int l, uint64_t a, uint64_t b) { return b == 0 ? 0 : mul_mod(a, inverse(l, b), field_.p[l]); });
+        return out;
       case Op::reciprocal:
         finite();
         each([&](int l, uint64_t a, uint64_t) { return inverse(l, a); });
@@ -297,7 +302,7 @@ class Evaluation {
           uint64_t h = hash(seed_, static_cast<uint64_t>(n.op) + 0x100);
           for (size_t k = 0; k < at.size(); ++k)
             h = hash(h, real(n.operands[k]) ? in(n, k).levels[kTop][at[k][i]]
-                                            : static_cast<uint64_t>(static_cast<int64_t>(in(n, k).numbers[at[k][i]])));
+                                            : static_cast<uint64_t>(in(n, k).numbers[at[k][i]]));
           for (int l = 0; l < kLevels; ++l) out.levels[l].push_back(hash(h, static_cast<uint64_t>(l)) % field_.p[l]);
         }
         return out;
@@ -371,13 +376,9 @@ class Evaluation {
     Array a = in(n, 0);
     if (is_real(from) != is_real(to)) {
       if (!is_real(to)) throw NoSay{};
-      return from_numbers(v, make(v), std::move(a.numbers));
+      return from_reals(make(v), {a.numbers.begin(), a.numbers.end()});
     }
-    if (!is_real(from)) {
-      if (to == DType::boolean)
-        for (double& x : a.numbers) x = x != 0;
-      return a;
-    }
+    for (int64_t& x : a.numbers) x = wrap_to(to, x);
     // Roundings between reals are no part of the value.
     return a;
   }

@@ -268,11 +268,12 @@ class Command {
     s->add_option("--seed", a_.seed, "of the data that the steps are evaluated on");
 
     s = verb("explain", "How a graph follows from the input graph, in sentences.",
-             "cleave explain out/attention --step 3", [this] { return explain(); });
+             "cleave explain out/attention --step 1", [this] { return explain(); });
     takes_input(s, "an artefact folder, a .graph or .onnx file, or -");
     takes_pipeline(s);
-    s->add_option("--graph", a_.graph, "which equal graph (default: the first that is not the input graph)");
-    s->add_option("--step", a_.step, "only this step")->check(CLI::PositiveNumber);
+    s->add_option("--graph", a_.graph, "which equal graph (default: the first that is not the input graph)")
+        ->check(at_least(0));
+    s->add_option("--step", a_.step, "only this step")->check(at_least(1));
     s->add_option("--why-not", a_.why_not, "a value of the input graph: the ways to compute it, and what was refused");
 
     verb("passes", "The passes of the pipeline, in order.", "cleave passes", [this] { return passes(); });
@@ -465,7 +466,8 @@ class Command {
     const auto r = driver::check_file(a_.input, a_.seed);
     if (!r) return fail(r.errors(), {});
     return print(a_.json ? driver::check_json(*r)
-                         : fmt::format("accepted: {} steps, {} evaluations\n", r->steps, r->evaluations));
+                         : fmt::format("accepted: {} step{} and the stabilised result, {} evaluations\n", r->steps,
+                                       r->steps == 1 ? "" : "s", r->evaluations));
   }
   int db() {
     const std::string cache = a_.cache_dir.empty() ? default_cache() : a_.cache_dir;

@@ -126,6 +126,7 @@ int exit_code(const Diagnostics& errors) {
       case Code::bad_option:
       case Code::not_available:
       case Code::unbound_dim:
+      case Code::no_such_graph:
       case Code::no_such_index:
       case Code::no_such_value:
       case Code::no_such_step:

@@ -82,7 +82,9 @@ class Algebra(CliTest):
         one = self.json("explain", self.tiny, "--graph", "1", "--step", len(e["steps"]))
         self.assertEqual(one["steps"], e["steps"][-1:])
         self.fails(2, "error[CLV4107]: the path has", "explain", self.tiny, "--step", "99")
-        self.fails(4, "error[CLV4103]", "explain", self.tiny, "--graph", "999")
+        self.fails(2, "`-3` is not a number of at least 0", "explain", self.tiny, "--graph", "-3")
+        self.fails(2, "`0` is not a number of at least 1", "explain", self.tiny, "--step", "0")
+        self.fails(2, "error[CLV4103]", "explain", self.tiny, "--graph", "999")
 
     def test_why_not_lists_the_ways_and_what_was_refused(self):
         graph = self.file("n.graph", """graph n {
