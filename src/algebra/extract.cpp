@@ -1,7 +1,7 @@
 #include "algebra/extract.hpp"
 
 #include <algorithm>
-#include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "base/rng.hpp"
@@ -13,7 +13,17 @@ using graph::Op;
 Extractor::Extractor(const Values& values, Normaliser& normal, std::function<bool(uint32_t)> constant,
                      ExtractOptions options)
     : values_(values), normal_(normal), constant_(std::move(constant)), options_(options) {
-  for (const ValueClass& v : values.classes()) free_of_charge_.push_back(is_constant(v.poly));
+  const auto& classes = values.classes();
+  users_.resize(classes.size());
+  for (ClassId c = 0; c < classes.size(); ++c) {
+    free_of_charge_.push_back(is_constant(classes[c].poly));
+    shapes_.emplace_back();
+    for (uint32_t k = 0; k < classes[c].producers.size(); ++k) {
+      const Producer& p = classes[c].producers[k];
+      shapes_[c].push_back(p.kind == Kind::contract || p.kind == Kind::reduce ? mix(c, k) : 0);
+      for (ClassId a : p.args) users_[values.find(a)].push_back(c);
+    }
+  }
 }
 
 bool Extractor::is_constant(PolyId p) {
@@ -39,7 +49,7 @@ double Extractor::elements(const Indices& indices, const Scenario& s) const {
 // Arithmetic and exponentials as they count on real machines, and a little for every value that has a reduction in it.
 double Extractor::cost(ClassId c, const Producer& p, const Scenario& s) const {
   const auto& classes = values_.classes();
-  if (free_of_charge_[c] || p.term.valid()) return 0;
+  if (free_of_charge_[c] || p.term.valid() || p.is_view()) return 0;
   const double out = elements(normal_.free(classes[c].poly), s);
   if (options_.split) {
     bool parts = false, part = false;
@@ -58,6 +68,7 @@ double Extractor::cost(ClassId c, const Producer& p, const Scenario& s) const {
         case Op::exp:
         case Op::log: return 8 * out;
         case Op::div:
+        case Op::quot0:
         case Op::reciprocal:
         case Op::sqrt:
         case Op::rsqrt: return 4 * out;
@@ -75,102 +86,108 @@ double Extractor::cost(ClassId c, const Producer& p, const Scenario& s) const {
   }
 }
 
-double Extractor::total(const Choice& c) const {
-  double sum = 0;
-  for (const auto& [value, k] : c.picks) sum += costs_[value][k];
+uint64_t Extractor::shape_of(std::span<const Pick> picks) const {
+  uint64_t sum = 0;
+  for (const auto& [c, k] : picks) sum += shapes_[c][k];
   return sum;
 }
 
-bool Extractor::merge(const Choice& a, const Choice& b, Choice& out) {
-  out.picks.clear();
-  size_t i = 0, j = 0;
-  while (i < a.picks.size() || j < b.picks.size()) {
-    if (j == b.picks.size() || (i < a.picks.size() && a.picks[i].first < b.picks[j].first))
-      out.picks.push_back(a.picks[i++]);
-    else if (i == a.picks.size() || b.picks[j].first < a.picks[i].first)
-      out.picks.push_back(b.picks[j++]);
-    else {
-      if (a.picks[i].second != b.picks[j].second) return false;
-      out.picks.push_back(a.picks[i++]);
-      ++j;
+// Each draft from `first` on with each choice of `by` that agrees with it and does not need the class `without`.
+void Extractor::extend(Drafts& drafts, size_t first, const std::vector<Choice>& by, ClassId without) const {
+  std::vector<Draft> out;
+  std::vector<Pick>& picks = drafts.picks;
+  for (size_t n = first; n < drafts.list.size(); ++n)
+    for (const Choice& y : by) {
+      const Draft x = drafts.list[n];
+      Draft d{0, 0, picks.size(), 0};
+      picks.resize(d.begin + x.size + y.picks.size());
+      const Pick *i = picks.data() + x.begin, *const end_i = i + x.size;
+      const Pick *j = y.picks.data(), *const end_j = j + y.picks.size();
+      Pick* to = picks.data() + d.begin;
+      bool agree = true;
+      while (agree && i != end_i && j != end_j) {
+        if (j->first < i->first) {
+          *to++ = *j++;
+          continue;
+        }
+        if (i->first == j->first) {
+          agree = i->second == j->second && i->first != without;
+          ++j;
+        }
+        *to++ = *i++;
+      }
+      if (agree) {
+        to = std::copy(j, end_j, std::copy(i, end_i, to));
+        d.size = static_cast<size_t>(to - (picks.data() + d.begin));
+        out.push_back(d);
+      }
+      picks.resize(d.begin + d.size);
     }
+  drafts.list.resize(first);
+  drafts.list.insert(drafts.list.end(), out.begin(), out.end());
+}
+
+// Weighs the drafts; then the cheapest come first, and one spelling of each shape stays.
+void Extractor::sort_and_keep_one_of_each_shape(Drafts& drafts) const {
+  for (Draft& d : drafts.list) {
+    d.cost = 0;
+    for (const auto& [c, k] : drafts.of(d)) d.cost += costs_[c][k];
+    d.shape = shape_of(drafts.of(d));
   }
-  return true;
+  std::sort(drafts.list.begin(), drafts.list.end(), [&](const Draft& a, const Draft& b) {
+    if (a.cost != b.cost) return a.cost < b.cost;
+    if (a.size != b.size) return a.size < b.size;
+    return std::ranges::lexicographical_compare(drafts.of(a), drafts.of(b));
+  });
+  std::unordered_set<uint64_t> seen;
+  std::erase_if(drafts.list, [&](const Draft& d) { return !seen.insert(d.shape).second; });
 }
 
-std::vector<Choice> Extractor::combine(const std::vector<Choice>& a, const std::vector<Choice>& b) {
-  std::vector<Choice> out;
-  for (const Choice& x : a)
-    for (const Choice& y : b) {
-      Choice c;
-      if (merge(x, y, c)) out.push_back(std::move(c));
+// The best ones, and the best of every producer as far as there is room.
+std::vector<Extractor::Draft> Extractor::best_of_each_producer(const Drafts& drafts, ClassId c) const {
+  std::vector<Draft> kept;
+  std::vector<bool> taken(drafts.list.size());
+  std::set<uint32_t> seen;
+  const auto take = [&](auto&& wanted) {
+    for (size_t n = 0; n < drafts.list.size() && kept.size() < options_.keep_inner; ++n) {
+      if (taken[n]) continue;
+      const auto picks = drafts.of(drafts.list[n]);
+      const uint32_t producer = std::ranges::lower_bound(picks, Pick(c, 0))->second;
+      if (!wanted(producer)) continue;
+      kept.push_back(drafts.list[n]);
+      taken[n] = true;
+      seen.insert(producer);
     }
-  return out;
+  };
+  take([&](uint32_t producer) { return kept.size() < options_.keep_inner / 2 || !seen.contains(producer); });
+  take([](uint32_t) { return true; });
+  return kept;
 }
 
-const std::vector<Choice>& Extractor::best(ClassId c, const Scenario& s) {
+const std::vector<Choice>& Extractor::best(ClassId c) {
   c = values_.find(c);
-  if (auto it = known_.find(c); it != known_.end()) return it->second;
+  if (known_[c]) return *known_[c];
   static const std::vector<Choice> none;
-  if (!open_.insert(c).second) return none;  // a cycle through joined classes
-  std::vector<Choice> all;
+  if (open_[c]) return none;  // a cycle through joined classes
+  open_[c] = true;
+  Drafts drafts;
   const auto& producers = values_.classes()[c].producers;
   for (uint32_t k = 0; k < producers.size(); ++k) {
     if (forced_ && forced_->first == c && forced_->second != k) continue;
-    const Producer& p = producers[k];
-    std::vector<Choice> list{{0, {}}};
-    for (ClassId a : p.args) {
-      list = combine(list, best(a, s));
-      if (list.empty()) break;
-    }
-    for (Choice& choice : list) {
-      const auto at = std::lower_bound(choice.picks.begin(), choice.picks.end(), std::pair(c, uint32_t{0}));
-      if (at != choice.picks.end() && at->first == c) continue;  // needs itself
-      choice.picks.insert(at, {c, k});
-      choice.cost = total(choice);
-      all.push_back(std::move(choice));
-    }
+    const size_t first = drafts.list.size();
+    drafts.list.push_back({0, 0, drafts.picks.size(), 1});
+    drafts.picks.emplace_back(c, k);
+    for (ClassId a : producers[k].args) extend(drafts, first, best(a), c);
   }
-  std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
-    return std::pair(a.cost, a.picks.size()) < std::pair(b.cost, b.picks.size()) ||
-           (a.cost == b.cost && a.picks.size() == b.picks.size() && a.picks < b.picks);
-  });
-  keep_one_of_each_shape(all);
-  if (all.size() > options_.keep_inner) {
-    // The best ones, and the best of every producer as far as there is room.
-    std::vector<Choice> kept;
-    std::set<uint32_t> seen;
-    auto producer_of = [&](const Choice& x) {
-      return std::lower_bound(x.picks.begin(), x.picks.end(), std::pair(c, uint32_t{0}))->second;
-    };
-    for (const Choice& x : all)
-      if (kept.size() < options_.keep_inner &&
-          (kept.size() < options_.keep_inner / 2 || !seen.contains(producer_of(x)))) {
-        kept.push_back(x);
-        seen.insert(producer_of(x));
-      }
-    for (const Choice& x : all)
-      if (kept.size() < options_.keep_inner &&
-          std::none_of(kept.begin(), kept.end(), [&](const Choice& y) { return x.picks == y.picks; }))
-        kept.push_back(x);
-    all = std::move(kept);
+  sort_and_keep_one_of_each_shape(drafts);
+  if (drafts.list.size() > options_.keep_inner) drafts.list = best_of_each_producer(drafts, c);
+  open_[c] = false;
+  known_[c].emplace();
+  for (const Draft& d : drafts.list) {
+    const auto picks = drafts.of(d);
+    known_[c]->push_back({d.cost, {picks.begin(), picks.end()}});
   }
-  open_.erase(c);
-  return known_[c] = std::move(all);
-}
-
-std::vector<std::pair<ClassId, uint32_t>> Extractor::shape_of(const Choice& choice) const {
-  std::vector<std::pair<ClassId, uint32_t>> out;
-  for (const auto& pick : choice.picks) {
-    const Kind kind = values_.classes()[pick.first].producers[pick.second].kind;
-    if (kind == Kind::contract || kind == Kind::reduce) out.push_back(pick);
-  }
-  return out;
-}
-
-void Extractor::keep_one_of_each_shape(std::vector<Choice>& sorted) const {
-  std::set<std::vector<std::pair<ClassId, uint32_t>>> seen;
-  std::erase_if(sorted, [&](const Choice& c) { return !seen.insert(shape_of(c)).second; });
+  return *known_[c];
 }
 
 std::vector<Extractor::Scenario> Extractor::scenarios() const {
@@ -189,59 +206,84 @@ std::vector<Extractor::Scenario> Extractor::scenarios() const {
   return out;
 }
 
-std::vector<Choice> Extractor::best_together(const std::vector<ClassId>& roots, const Scenario& s, size_t keep) {
-  known_.clear();
+void Extractor::begin(const Scenario& s) {
+  const auto& classes = values_.classes();
+  known_.assign(classes.size(), std::nullopt);
+  open_.assign(classes.size(), false);
   costs_.clear();
-  for (ClassId c = 0; c < values_.classes().size(); ++c) {
+  for (ClassId c = 0; c < classes.size(); ++c) {
     costs_.emplace_back();
-    for (const Producer& p : values_.classes()[c].producers) costs_.back().push_back(cost(c, p, s));
+    for (const Producer& p : classes[c].producers) costs_.back().push_back(cost(c, p, s));
   }
-  open_.clear();
-  std::vector<Choice> all{{0, {}}};
+}
+
+std::vector<Choice> Extractor::best_together(const std::vector<ClassId>& roots, size_t keep) {
+  Drafts drafts;
+  drafts.list.emplace_back();
   for (ClassId r : roots) {
-    all = combine(all, best(r, s));
-    for (Choice& c : all) c.cost = total(c);
-    std::sort(all.begin(), all.end(),
-              [](const Choice& a, const Choice& b) { return std::tie(a.cost, a.picks) < std::tie(b.cost, b.picks); });
-    keep_one_of_each_shape(all);
-    if (all.size() > keep) all.resize(keep);
+    extend(drafts, 0, best(r), kNoClass);
+    sort_and_keep_one_of_each_shape(drafts);
+    if (drafts.list.size() > keep) drafts.list.resize(keep);
   }
-  return all;
+  std::vector<Choice> out;
+  for (const Draft& d : drafts.list) out.push_back({d.cost, {drafts.of(d).begin(), drafts.of(d).end()}});
+  return out;
 }
 
 std::vector<Choice> Extractor::run(const std::vector<ClassId>& roots) {
   std::vector<std::vector<Choice>> by_scenario;
-  for (const Scenario& s : scenarios()) by_scenario.push_back(best_together(roots, s, options_.keep));
+  for (const Scenario& s : scenarios()) {
+    begin(s);
+    by_scenario.push_back(best_together(roots, options_.keep));
+  }
   std::vector<Choice> out;
-  std::set<std::vector<std::pair<ClassId, uint32_t>>> seen;  // shapes: the first spelling is kept
+  std::unordered_set<uint64_t> seen;  // shapes: the first spelling is kept
   for (size_t rank = 0; rank < options_.keep; ++rank)
     for (auto& list : by_scenario)
-      if (rank < list.size() && seen.insert(shape_of(list[rank])).second) out.push_back(std::move(list[rank]));
+      if (rank < list.size() && seen.insert(shape_of(list[rank].picks)).second) out.push_back(std::move(list[rank]));
+  return out;
+}
+
+std::vector<ClassId> Extractor::with_users(ClassId c) const {
+  std::vector<ClassId> out{c};
+  std::vector<bool> seen(users_.size());
+  seen[c] = true;
+  for (size_t n = 0; n < out.size(); ++n)
+    for (ClassId user : users_[out[n]])
+      if (const ClassId u = values_.find(user); !seen[u]) {
+        seen[u] = true;
+        out.push_back(u);
+      }
   return out;
 }
 
 std::vector<Choice> Extractor::diverse(const std::vector<ClassId>& roots, const std::vector<Choice>& known, size_t most,
                                        const std::function<bool()>& stop) {
-  std::set<std::pair<ClassId, uint32_t>> seen;
+  std::set<Pick> seen;
   for (const Choice& c : known) seen.insert(c.picks.begin(), c.picks.end());
   std::vector<Choice> out;
-  const Scenario even = scenarios().front();
   const size_t keep = std::exchange(options_.keep_inner, 1);
   const auto& classes = values_.classes();
+  begin(scenarios().front());
+  best_together(roots, 1);
   size_t tries = 0;
   for (ClassId c = 0; c < classes.size() && out.size() < most && tries < 4 * most; ++c) {
     if (values_.find(c) != c || free_of_charge_[c]) continue;
+    const std::vector<ClassId> touched = with_users(c);
     for (uint32_t k = 0; k < classes[c].producers.size() && out.size() < most && tries < 4 * most; ++k) {
       if (stop()) break;
-      const Producer& p = classes[c].producers[k];
-      if ((p.kind != Kind::contract && p.kind != Kind::reduce) || seen.contains({c, k})) continue;
+      if (shapes_[c][k] == 0 || seen.contains({c, k})) continue;
       ++tries;
-      forced_ = std::pair(c, k);
-      for (Choice& choice : best_together(roots, even, 1))
-        if (std::binary_search(choice.picks.begin(), choice.picks.end(), std::pair(c, k))) {
+      forced_ = Pick(c, k);
+      // Only what hangs on the class is another choice than without the force.
+      std::vector<std::optional<std::vector<Choice>>> before;
+      for (ClassId u : touched) before.push_back(std::exchange(known_[u], std::nullopt));
+      for (Choice& choice : best_together(roots, 1))
+        if (std::ranges::binary_search(choice.picks, *forced_)) {
           seen.insert(choice.picks.begin(), choice.picks.end());
           out.push_back(std::move(choice));
         }
+      for (size_t n = 0; n < touched.size(); ++n) known_[touched[n]] = std::move(before[n]);
     }
   }
   forced_.reset();
@@ -250,7 +292,7 @@ std::vector<Choice> Extractor::diverse(const std::vector<ClassId>& roots, const 
 }
 
 uint32_t Extractor::pick_of(const Choice& choice, ClassId c) {
-  const auto at = std::lower_bound(choice.picks.begin(), choice.picks.end(), std::pair(c, uint32_t{0}));
+  const auto at = std::ranges::lower_bound(choice.picks, Pick(c, 0));
   CHECK(at != choice.picks.end() && at->first == c, "a choice without a producer for a class");
   return at->second;
 }
@@ -268,7 +310,7 @@ std::vector<TermId> Extractor::build(const Values& values, const std::vector<Cla
       args.push_back(visit(a));
       if (!args.back().valid()) return {};
     }
-    TermId t = p.term;
+    TermId t = p.is_view() ? form.rename(args[0], p.renamed) : p.term;
     if (!t.valid()) switch (p.kind) {
         case Kind::map:
           t = p.op == Op::cast ? form.cast(args[0], p.to, values.classes()[c].dtype) : form.map(p.op, args);

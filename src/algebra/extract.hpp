@@ -3,14 +3,17 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "algebra/values.hpp"
 
 namespace cleave::algebra {
 
+using Pick = std::pair<ClassId, uint32_t>;  // a class and the number of its producer
+
 struct Choice {
   double cost = 0;
-  std::vector<std::pair<ClassId, uint32_t>> picks;  // sorted: class and the number of its producer
+  std::vector<Pick> picks;  // sorted
 };
 
 struct ExtractOptions {
@@ -20,6 +23,7 @@ struct ExtractOptions {
   std::optional<std::pair<uint32_t, uint32_t>> split;
 };
 
+constexpr ClassId kNoClass = ~ClassId{0};
 constexpr double kWholeReduction = 1e30;  // what such a reduction costs
 
 class Extractor {
@@ -41,29 +45,43 @@ class Extractor {
   struct Scenario {
     std::vector<double> extents;  // by label
   };
+  // Choices under construction: their picks lie one behind the other.
+  struct Draft {
+    double cost = 0;
+    uint64_t shape = 0;
+    size_t begin = 0, size = 0;
+  };
+  struct Drafts {
+    std::vector<Pick> picks;
+    std::vector<Draft> list;
+    std::span<const Pick> of(const Draft& d) const { return {picks.data() + d.begin, d.size}; }
+  };
   double elements(const Indices& indices, const Scenario& s) const;
   double cost(ClassId c, const Producer& p, const Scenario& s) const;
-  const std::vector<Choice>& best(ClassId c, const Scenario& s);
-  std::vector<Choice> best_together(const std::vector<ClassId>& roots, const Scenario& s, size_t keep);
+  void begin(const Scenario& s);
+  const std::vector<Choice>& best(ClassId c);
+  void extend(Drafts& drafts, size_t first, const std::vector<Choice>& by, ClassId without) const;
+  void sort_and_keep_one_of_each_shape(Drafts& drafts) const;
+  std::vector<Draft> best_of_each_producer(const Drafts& drafts, ClassId c) const;
+  std::vector<Choice> best_together(const std::vector<ClassId>& roots, size_t keep);
   std::vector<Scenario> scenarios() const;
+  std::vector<ClassId> with_users(ClassId c) const;  // the class and all whose choices hang on it
   // What a choice computes as reductions and contractions; choices that differ elsewhere only are spellings of one.
-  std::vector<std::pair<ClassId, uint32_t>> shape_of(const Choice& choice) const;
-  void keep_one_of_each_shape(std::vector<Choice>& sorted) const;
-  static std::vector<Choice> combine(const std::vector<Choice>& a, const std::vector<Choice>& b);
-  static bool merge(const Choice& a, const Choice& b, Choice& out);
+  uint64_t shape_of(std::span<const Pick> picks) const;
   bool is_constant(PolyId p);
 
   const Values& values_;
   Normaliser& normal_;
   std::function<bool(uint32_t)> constant_;
   ExtractOptions options_;
-  std::map<ClassId, std::vector<Choice>> known_;
-  std::set<ClassId> open_;
+  std::vector<std::optional<std::vector<Choice>>> known_;
+  std::vector<bool> open_;
   std::map<PolyId, bool> constants_;
   std::vector<bool> free_of_charge_;
-  std::vector<std::vector<double>> costs_;  // by class and producer, in the scenario at hand
-  double total(const Choice& c) const;
-  std::optional<std::pair<ClassId, uint32_t>> forced_;
+  std::vector<std::vector<double>> costs_;     // by class and producer, in the scenario at hand
+  std::vector<std::vector<uint64_t>> shapes_;  // likewise: a random number for a reduction or contraction, else 0
+  std::vector<std::vector<ClassId>> users_;    // by class: those with a producer that reads it
+  std::optional<Pick> forced_;
 };
 
 }  // namespace cleave::algebra

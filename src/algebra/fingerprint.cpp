@@ -204,6 +204,15 @@ Print Draw::power(const Print& a, Rational q) {
   return p;
 }
 
+Print Draw::inverse(const Print& a) {
+  Print p = a;
+  p.sets.clear();
+  p.bad = p.bad || std::any_of(a.flags.begin(), a.flags.end(), [](uint8_t f) { return f != kFinite; });
+  for (int l = 0; l <= top(); ++l)
+    for (uint64_t& v : p.levels[static_cast<size_t>(l)]) v = tower_.inverse(l, v);
+  return p;
+}
+
 Print Draw::exponential(const Print& a) {
   Print p = make(a.free, false);
   p.bad = a.bad;
@@ -336,15 +345,22 @@ Print Draw::total(const Print& a, const Indices& bound) {
 }
 
 // A comparison is a random bit of the difference of its sides: a < b is bit(a - b), a >= b is its complement.
+// Infinities are what they are: -inf < finite < inf.
 Print Draw::compare(Op op, const Print& a, const Print& b) {
   const bool swapped = op == Op::gt || op == Op::le, negated = op == Op::ge || op == Op::le || op == Op::ne;
   const bool equality = op == Op::eq || op == Op::ne;
-  Print d = swapped ? sum(b, a, true) : sum(a, b, true);
+  const Print &left = swapped ? b : a, &right = swapped ? a : b;
+  const Print d = sum(left, right, true);
   Print p = make(d.free, true);
-  p.bad = d.bad;
+  p.bad = a.bad || b.bad;
+  const auto x = offsets(p.free, left.free), y = offsets(p.free, right.free);
+  const auto rank = [](uint8_t f) { return f == kLow ? -1 : f == kHigh ? 1 : 0; };
   for (size_t i = 0; i < d.levels.back().size(); ++i) {
     const uint64_t v = d.levels.back()[i];
-    if (flag(d, i)) p.bad = true;
+    if (const int l = rank(flag(left, x[i])), r = rank(flag(right, y[i])); l != 0 || r != 0) {
+      for (auto& level : p.levels) level[i] = (equality ? l == r : l < r) != negated;
+      continue;
+    }
     // Equality is symmetric; 0 is not less than 0.
     const uint64_t symmetric = equality ? std::min(v, tower_.sub(top(), 0, v)) : v;
     bool bit = equality ? v == 0 : v != 0 && (mix(mix(seed_, equality ? 0x6571 : 0x6c74), symmetric) & 7) < 4;
@@ -461,6 +477,14 @@ Print Draw::map(Op op, DType dtype, DType to, std::span<const PolyId> args, std:
     case Op::div:
       if (!is_real(dtype)) break;
       return product(*x[0], power(*x[1], {-1, 1}), normal_.positive(args[0]), normal_.positive(args[1]));
+    case Op::quot0: {
+      // Times a random number, so that it is no ordinary quotient: nothing may cancel what can be 0.
+      Print scale = make({}, true);
+      for (int l = 0; l <= top(); ++l)
+        scale.levels[static_cast<size_t>(l)][0] =
+            1 + mix(mix(seed_, 0x71756f), static_cast<uint64_t>(l)) % (tower_.prime(l) - 1);
+      return product(*x[0], product(scale, inverse(*x[1]), false, false), normal_.positive(args[0]), false);
+    }
     case Op::reciprocal: return power(*x[0], {-1, 1});
     case Op::sqrt: return power(*x[0], {1, 2});
     case Op::rsqrt: return power(*x[0], {-1, 2});

@@ -54,6 +54,7 @@ class Draw {
   Print product(const Print& a, const Print& b, bool positive_a, bool positive_b);
   Print sum(const Print& a, const Print& b, bool minus);
   Print power(const Print& a, Rational q);
+  Print inverse(const Print& a);  // 0 of 0
   Print exponential(const Print& a);
   Print extremum(const std::vector<const Print*>& args, const Indices& bound, bool minimum);
   Print select(const Print& c, const Print& a, const Print& b);

@@ -118,6 +118,7 @@ class Reader {
     barrier_.resize(g_.node_count());
     for (NodeId id : g_.node_ids()) barrier_[id.index] = !understood(id) || !link(id);
     find_made();
+    find_kept();
     if (options_.split >= 0) split();
     place();
     return std::move(program_);
@@ -140,6 +141,19 @@ class Reader {
                                   (c == Category::elementwise || c == Category::cast || c == Category::view) &&
                                   std::all_of(n.operands.begin(), n.operands.end(),
                                               [&](ValueId v) { return is_made(g_.value(v).node); });
+    }
+  }
+  // Barriers keep the shapes that they were given: no class that one of their axes is made of can become a pair.
+  void find_kept() {
+    for (NodeId id : g_.node_ids()) {
+      if (!barrier_[id.index]) continue;
+      const Node& n = g_.node(id);
+      std::vector<ValueId> seen = n.operands;
+      seen.insert(seen.end(), n.results.begin(), n.results.end());
+      for (ValueId v : seen)
+        for (int dim : axis_dims_[v.index])
+          if (dim >= 0)
+            for (int part : dims_.flatten(dim)) program_.kept.emplace(part, info(n.op).name);
     }
   }
   size_t rank(ValueId v) const { return g_.type(v).shape.size(); }
@@ -702,7 +716,12 @@ std::vector<Splittable> splittable(const Program& program) {
   for (uint32_t l : bound) {
     const Label& label = form.label(l);
     Splittable s{label.name, form.syms().print(label.extent), program.label_class[l], ""};
-    // Barriers keep the shapes that they were given.
+    const auto refuse = [&](const std::string& op) {
+      s.why_not = fmt::format("a `{}`, which is not taken apart, has an axis of its extent", op);
+    };
+    if (const auto by = program.kept.find(s.axis_class); by != program.kept.end()) refuse(by->second);
+    // A dimension is replaced everywhere, so also in shapes that only mention it.
+    const bool dimension = form.syms().kind(label.extent) == sym::Kind::symbol;
     for (const Step& step : program.steps) {
       if (!step.barrier.valid() || !s.why_not.empty()) continue;
       const Node& n = program.graph->node(step.barrier);
@@ -710,9 +729,7 @@ std::vector<Splittable> splittable(const Program& program) {
       seen.insert(seen.end(), n.results.begin(), n.results.end());
       for (ValueId v : seen)
         for (sym::Expr e : program.graph->type(v).shape)
-          if (e == label.extent ||
-              (form.syms().kind(label.extent) == sym::Kind::symbol && form.syms().mentions(e, label.extent)))
-            s.why_not = fmt::format("a `{}`, which is not taken apart, has an axis of its extent", info(n.op).name);
+          if (dimension && form.syms().mentions(e, label.extent)) refuse(info(n.op).name);
     }
     out.push_back(std::move(s));
   }

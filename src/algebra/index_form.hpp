@@ -47,6 +47,7 @@ struct Program {
   std::optional<Split> split;
   std::map<uint32_t, graph::Shape> shapes;  // of values, where a split changed them
   std::vector<int> label_class;             // the axis class of each label
+  std::map<int, std::string> kept;          // axis classes that a barrier sees, and its operator
 
   const graph::Shape& shape(graph::ValueId v) const {
     const auto it = shapes.find(v.index);

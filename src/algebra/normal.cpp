@@ -246,6 +246,22 @@ PolyId Normaliser::pow(PolyId id, Rational q) {
   return mul(factor, atom(std::move(a), q));
 }
 
+// What cannot be 0 leaves as an ordinary reciprocal; the rest is a function of its own, so that it cancels with
+// nothing.
+PolyId Normaliser::inverse0(PolyId id) {
+  const Poly p = polys_[id];
+  if (p.empty()) return id;
+  Monomial leaves = common(p);
+  std::erase_if(leaves.factors, [&](const Factor& f) { return !atoms_[f.atom].positive; });
+  leaves.coefficient = p[0].coefficient;
+  const PolyId inverse = single(power(leaves, {-1, 1}));
+  const PolyId rest = mul(id, inverse);
+  if (rest == number({1, 1})) return inverse;
+  return mul(inverse, function(Op::quot0, DType::f32, DType::f32, {number({1, 1}), rest}, {DType::f32, DType::f32}));
+}
+
+PolyId Normaliser::sign(PolyId id, DType dtype) { return function(Op::sign, dtype, dtype, {id}, {dtype}); }
+
 PolyId Normaliser::exp(PolyId id) {
   const Poly p = polys_[id];
   PolyId out = number({1, 1});
@@ -591,6 +607,7 @@ PolyId Normaliser::map(const Term& t) {
       if (!real) break;
       // x * sigmoid for x / (1 + exp(-z)) is the stabiliser's business.
       return mul(x[0], pow(x[1], {-1, 1}));
+    case Op::quot0: return mul(x[0], inverse0(x[1]));
     case Op::reciprocal: return pow(x[0], {-1, 1});
     case Op::sqrt: return pow(x[0], {1, 2});
     case Op::rsqrt: return pow(x[0], {-1, 2});

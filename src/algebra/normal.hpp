@@ -93,6 +93,8 @@ class Normaliser {
   PolyId add(PolyId a, PolyId b, int64_t factor = 1);
   PolyId mul(PolyId a, PolyId b);
   PolyId pow(PolyId a, Rational q);
+  PolyId inverse0(PolyId a);  // 1 / a, and 0 where a is 0 (quot0)
+  PolyId sign(PolyId a, DType dtype);
   PolyId sum(const Indices& bound, PolyId a);
   PolyId exp(PolyId a);
   PolyId log(PolyId a);
@@ -105,6 +107,11 @@ class Normaliser {
   // The exponent of the exponentials that all terms share: p = exp(result) * rest.
   PolyId common_exponent(const Poly& p);
   bool positive(PolyId p) const;
+
+  bool is_inverse0(const Factor& f) const {
+    const Atom& a = atoms_[f.atom];
+    return a.kind == AtomKind::function && a.op == graph::Op::quot0 && f.power.is(1);
+  }
 
   std::string print(PolyId p) const;
   std::string print(AtomId a) const;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "algebra/form.hpp"
@@ -15,28 +16,49 @@ struct FloatArray {
   std::vector<double> values;
 };
 
+// Extents of labels, and where an operand's elements lie along those of a result, the same in all draws.
+class Lattice {
+ public:
+  Lattice(const Form& form, std::vector<int64_t> label_extents) : form_(form), extents_(std::move(label_extents)) {}
+  int64_t of_label(uint32_t label) const { return extents_[label]; }
+  int64_t extent(IndexId i) const { return extents_[form_.at(i).label]; }
+  int64_t largest() const;
+  size_t size_of(const Indices& free) const;
+  const std::vector<uint32_t>& offsets(const Indices& free, const Indices& operand);
+
+ private:
+  const Form& form_;
+  std::vector<int64_t> extents_;
+  std::map<std::pair<Indices, Indices>, std::vector<uint32_t>> known_;
+};
+
 // Computes terms on concrete numbers; every operation is rounded to f32, or none is.
 class FloatDraw {
  public:
   using Leaf = std::function<double(uint32_t source, std::span<const int64_t> coordinates)>;
-  FloatDraw(Form& form, std::vector<int64_t> label_extents, Leaf leaf, bool f32)
-      : form_(form), extents_(std::move(label_extents)), leaf_(std::move(leaf)), f32_(f32) {}
+  // `same`: a draw with the same leaves, which are read there.
+  FloatDraw(Form& form, Lattice& lattice, Leaf leaf, bool f32, FloatDraw* same = nullptr)
+      : form_(form), lattice_(lattice), leaf_(std::move(leaf)), f32_(f32), same_(same) {}
   const FloatArray& of(TermId id);
+  void stand_alone() { same_ = nullptr; }
 
  private:
   double rounded(double v) const { return f32_ ? round_to(DType::f32, v) : v; }
-  int64_t extent(IndexId i) const { return extents_[form_.at(i).label]; }
-  size_t size_of(const Indices& free) const;
-  std::vector<size_t> offsets(const Indices& free, const Indices& operand) const;
+  size_t size_of(const Indices& free) const { return lattice_.size_of(free); }
+  const std::vector<uint32_t>& offsets(const Indices& free, const Indices& operand) {
+    return lattice_.offsets(free, operand);
+  }
+  FloatArray leaf(const Term& t);
   FloatArray make(TermId id);
   FloatArray map(const Term& t);
   FloatArray reduce(const Term& t);
   FloatArray scaled_sum(const Term& t);
 
   Form& form_;
-  std::vector<int64_t> extents_;
+  Lattice& lattice_;
   Leaf leaf_;
   bool f32_;
+  FloatDraw* same_;
   std::map<TermId, FloatArray> known_;
 };
 
@@ -64,10 +86,11 @@ class Screen {
   };
   struct Expected {
     std::vector<std::vector<double>> exact, allowed;  // per root; allowed: absolute, NaN cases excluded
+    std::vector<std::vector<bool>> exempt;            // poison: where the stable form leaves the NaN out
   };
   Form& form_;
   std::vector<TermId> reference_;
-  std::vector<int64_t> extents_;
+  std::optional<Lattice> lattice_;
   std::vector<Case> cases_;
   std::vector<Expected> expected_;
   std::vector<FloatDraw> rounded_;  // per case; candidates share most of their terms

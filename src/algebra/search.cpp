@@ -296,28 +296,22 @@ Result<SearchResult> search(const Graph& given, const SearchOptions& options) {
     std::vector<std::vector<Root>> roots, plain;
     Found found{graph, "", {}, 0, program.split && k > 0};
     for (size_t i = 0; i < by_step.size(); ++i) plain.push_back(program.steps[i].roots);
-    try {
-      for (size_t i = 0; i < by_step.size(); ++i) {
-        roots.emplace_back();
-        if (by_step[i].empty()) continue;
-        // The k-th of every region; regions with fewer keep their best.
-        const Alternative& a =
-            k < by_step[i].size() ? by_step[i][k] : by_step[i][std::min<size_t>(1, by_step[i].size() - 1)];
-        roots.back() = a.roots;
-        found.cost += a.cost;
-        for (const Swap& swap : a.path) {
-          found.derivation.push_back(swap.text);
-          if (swap.roots.empty()) continue;
-          for (size_t r = 0; r < swap.roots.size(); ++r) plain[i][r].term = swap.roots[r];
-          found.derivation.back().graph = open_text(emit(program, plain));
-        }
+    for (size_t i = 0; i < by_step.size(); ++i) {
+      roots.emplace_back();
+      if (by_step[i].empty()) continue;
+      // The k-th of every region; regions with fewer keep their best.
+      const Alternative& a =
+          k < by_step[i].size() ? by_step[i][k] : by_step[i][std::min<size_t>(1, by_step[i].size() - 1)];
+      roots.back() = a.roots;
+      found.cost += a.cost;
+      for (const Swap& swap : a.path) {
+        found.derivation.push_back(swap.text);
+        if (swap.roots.empty()) continue;
+        for (size_t r = 0; r < swap.roots.size(); ++r) plain[i][r].term = swap.roots[r];
+        found.derivation.back().graph = open_text(emit(program, plain));
       }
-      found.graph = emit(program, roots);
-    } catch (const InternalError&) {
-      // A view may tie the index to a number, which then does not come apart: no graph in parts.
-      if (!program.split) throw;
-      continue;
     }
+    found.graph = emit(program, roots);
     if (!seen.insert(print(found.graph)).second) continue;
     found.summary = summarise(found.graph);
     result.graphs.push_back(std::move(found));

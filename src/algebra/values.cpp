@@ -24,9 +24,11 @@ ClassId Values::class_of(PolyId poly, DType dtype) {
 void Values::propose(ClassId c, Producer p) {
   for (ClassId a : p.args)
     if (a == c) return;
-  if (p.kind == Kind::map &&
+  if (p.kind == Kind::map && !p.is_view() &&
       (info(scalar_fn(p.op == Op::cast || p.op == Op::unscale ? Op::add : p.op)).has(kCommutative)) && p.op != Op::cast)
-    std::sort(p.args.begin(), p.args.end());
+    std::sort(p.args.begin(), p.args.end(), [&](ClassId a, ClassId b) {  // alike in all views of a value
+      return std::pair(plain(classes_[a].poly), a) < std::pair(plain(classes_[b].poly), b);
+    });
   auto& list = classes_[c].producers;
   for (Producer& q : list)
     if (q == p) {
@@ -35,6 +37,41 @@ void Values::propose(ClassId c, Producer p) {
     }
   list.push_back(std::move(p));
   ++producers_;
+}
+
+PolyId Values::plain(PolyId p, std::map<IndexId, IndexId>* by) {
+  const auto it = plain_.find(p);
+  if (it != plain_.end() && !by) return it->second;
+  std::map<IndexId, IndexId> to;
+  std::map<uint32_t, uint32_t> used;
+  Indices free = normal_.free(p);
+  std::ranges::sort(free, {}, [&](IndexId i) { return form_.at(i).copy; });
+  for (IndexId i : free) {
+    const uint32_t label = form_.at(i).label;
+    if (const IndexId first = form_.index(label, used[label]++); first != i) to[i] = first;
+  }
+  const PolyId out = it != plain_.end() ? it->second : (plain_[p] = normal_.rename(p, to));
+  if (by) *by = std::move(to);
+  return out;
+}
+
+// A value is computed once and read under several indices (X X^T reads X twice). Leaves are read as they are.
+bool Values::view(ClassId c, bool given) {
+  const Poly poly = normal_.at(classes_[c].poly);
+  if (poly.size() == 1 && poly[0].coefficient.is(1) && poly[0].factors.size() == 1 && poly[0].factors[0].power.is(1))
+    if (const AtomKind kind = normal_.at(poly[0].factors[0].atom).kind;
+        kind == AtomKind::leaf || kind == AtomKind::iota)
+      return false;
+  std::map<IndexId, IndexId> by;
+  const PolyId first = plain(classes_[c].poly, &by);
+  if (first == classes_[c].poly) return false;
+  Producer p;
+  p.args = {class_of(first, classes_[c].dtype)};
+  for (const auto& [from, to] : by) p.renamed.emplace(to, from);
+  p.rule = "view";
+  p.given = given;
+  propose(c, std::move(p));
+  return true;
 }
 
 void Values::map(ClassId c, Op op, std::vector<ClassId> args, const char* rule) {
@@ -48,6 +85,20 @@ void Values::map(ClassId c, Op op, std::vector<ClassId> args, const char* rule) 
 ClassId Values::add(TermId id) {
   if (auto it = by_term_.find(id); it != by_term_.end()) return it->second;
   const Term t = form_.at(id);
+  if (const PolyId poly = normal_.of(id); normal_.free(poly) == t.free) {
+    std::map<IndexId, IndexId> by;
+    const PolyId first = plain(poly, &by);
+    if (!by.empty() && !t.args.empty())
+      if (const TermId other = form_.rename(id, by); normal_.of(other) == first) {
+        add(other);
+        const ClassId c = class_of(poly, t.dtype);
+        if (view(c, true)) {
+          classes_[c].given = true;
+          by_term_.emplace(id, c);
+          return c;
+        }
+      }
+  }
   Producer p;
   p.kind = t.kind;
   p.op = t.op;
@@ -101,6 +152,7 @@ void Values::saturate() {
 }
 
 void Values::take_apart(ClassId c) {
+  if (view(c, false)) return;
   const Poly p = normal_.at(classes_[c].poly);
   if (p.empty()) {
     Producer zero;
@@ -162,6 +214,7 @@ void Values::product(ClassId c, const Monomial& m) {
     propose(c, p);
     return;
   }
+  if (classes_[c].given) scale_invariance(c, m);
   if (m.coefficient.n < 0) {
     Monomial positive = m;
     positive.coefficient.n = -positive.coefficient.n;
@@ -233,6 +286,12 @@ void Values::product(ClassId c, const Monomial& m) {
       if (!more) map(c, Op::div, {class_of(a, dtype), class_of(normal_.power(b, {-1, 1}), dtype)}, "reciprocal");
       continue;
     }
+    if (is_inverse0(a)) std::swap(a, b);
+    if (is_inverse0(b)) {
+      const PolyId divisor = normal_.at(b.factors[0].atom).args[1];
+      map(c, Op::quot0, {class_of(a, dtype), class_of(divisor, dtype)}, "reciprocal");
+      continue;
+    }
     map(c, Op::mul, {class_of(a, dtype), class_of(b, dtype)}, "product");
   }
   if (!predicates && m.coefficient.is(1) && std::all_of(m.factors.begin(), m.factors.end(), [](const Factor& f) {
@@ -244,6 +303,53 @@ void Values::product(ClassId c, const Monomial& m) {
   }
   for (size_t k = 0; k < m.factors.size(); ++k)
     if (normal_.at(m.factors[k].atom).kind == AtomKind::sum && is_whole(m.factors[k].power)) open_sum(c, m, k);
+}
+
+// c x / sqrt(c^2 S + e) = sign(c) x / sqrt(S + e / c^2), as of an RMS norm whose input is scaled: residues have no
+// signs. A factor moves under the root where that takes it out of a term there.
+void Values::scale_invariance(ClassId c, const Monomial& m) {
+  const DType dtype = classes_[c].dtype;
+  auto license = [&](const Monomial& rest, PolyId inside, Rational q, PolyId sign) {
+    const PolyId other = normal_.mul(normal_.mul(normal_.single(rest), sign), normal_.pow(inside, q));
+    licensed_.emplace_back(c, class_of(other, dtype));
+  };
+  const PolyId one = normal_.number({1, 1});
+  for (size_t k = 0; k < m.factors.size(); ++k) {
+    const Factor root = m.factors[k];
+    if (root.power.integer() || normal_.at(root.atom).kind != AtomKind::poly) continue;
+    const PolyId inside = normal_.at(root.atom).args[0];
+    const Rational turned{root.power.n < 0 ? -root.power.d : root.power.d, std::abs(root.power.n)};  // 1 / power
+    Monomial others = m;
+    others.factors.erase(others.factors.begin() + static_cast<long>(k));
+    for (size_t i = 0; i < others.factors.size(); ++i) {
+      const Factor f = others.factors[i];
+      const Atom& a = normal_.at(f.atom);
+      if (a.predicate || a.kind == AtomKind::extent) continue;
+      const Factor scale{f.atom, algebra::mul(f.power, turned)};
+      const Poly terms = normal_.at(inside);
+      const Rational cancels = algebra::mul(scale.power, {-1, 1});
+      if (std::none_of(terms.begin(), terms.end(), [&](const Monomial& t) {
+            return std::find(t.factors.begin(), t.factors.end(), Factor{f.atom, cancels}) != t.factors.end();
+          }))
+        continue;
+      Monomial rest = others;
+      rest.factors.erase(rest.factors.begin() + static_cast<long>(i));
+      const bool signless = a.positive || !f.power.integer() || f.power.n % 2 == 0;
+      license(rest, normal_.mul(inside, normal_.single({{1, 1}, {scale}})), root.power,
+              signless ? one : normal_.sign(normal_.single({{1, 1}, {{f.atom, {1, 1}}}}), dtype));
+    }
+    // A number, where its square is a coefficient under a square root.
+    const Rational n{std::abs(m.coefficient.n), m.coefficient.d};
+    if (n.is(1) || std::max(n.n, n.d) > 1 << 12 || std::abs(turned.n) != 2 || turned.d != 1) continue;
+    const Rational square = turned.n < 0 ? Rational{n.n * n.n, n.d * n.d} : Rational{n.d * n.d, n.n * n.n};
+    const Poly terms = normal_.at(inside);
+    if (std::none_of(terms.begin(), terms.end(),
+                     [&](const Monomial& t) { return t.coefficient == square && !t.factors.empty(); }))
+      continue;
+    Monomial rest = others;
+    rest.coefficient = {m.coefficient.n < 0 ? -1 : 1, 1};
+    license(rest, normal_.mul(inside, normal_.number({square.d, square.n})), root.power, one);
+  }
 }
 
 void Values::atomic(ClassId c, const Factor& f) {
@@ -306,7 +412,10 @@ void Values::atomic(ClassId c, const Factor& f) {
       p.to = a.op == Op::cast ? a.to : DType::f32;
       for (size_t k = 0; k < a.args.size(); ++k) p.args.push_back(class_of(a.args[k], a.arg_types[k]));
       p.rule = "function";
-      if (a.dtype == dtype || a.op == Op::log) propose(c, p);
+      if (a.op == Op::quot0)  // it has no type of its own
+        map(c, a.op, {class_of(a.args[0], dtype), class_of(a.args[1], dtype)}, "function");
+      else if (a.dtype == dtype || a.op == Op::log)
+        propose(c, p);
       return;
     }
     case AtomKind::sum: open_sum(c, normal_.at(classes_[c].poly)[0], 0); return;
@@ -414,7 +523,8 @@ void Values::split_body(ClassId c, const Monomial& body, const Indices& bound) {
     p.op = Op::contract;
     p.bound = bound;
     p.args = {class_of(a, dtype), class_of(b, dtype)};
-    if (p.args[1] < p.args[0]) std::swap(p.args[0], p.args[1]);
+    if (std::pair(plain(classes_[p.args[1]].poly), p.args[1]) < std::pair(plain(classes_[p.args[0]].poly), p.args[0]))
+      std::swap(p.args[0], p.args[1]);
     p.rule = "contraction of factors";
     propose(c, p);
   }
@@ -576,127 +686,9 @@ void Values::sum_together(ClassId c, PolyId body, const Indices& bound) {
   }
 }
 
-int Values::exp_depth(PolyId p) {
-  if (auto it = depth_.find(p); it != depth_.end()) return it->second;
-  int depth = 0;
-  const Poly poly = normal_.at(p);
-  for (const Monomial& m : poly)
-    for (const Factor& f : m.factors) {
-      const Atom a = normal_.at(f.atom);
-      int inner = 0;
-      for (PolyId q : a.args) inner = std::max(inner, exp_depth(q));
-      depth = std::max(depth, inner + (a.kind == AtomKind::exp));
-    }
-  return depth_[p] = depth;
-}
-
-bool Values::has_predicate(PolyId p) {
-  if (auto it = has_predicate_.find(p); it != has_predicate_.end()) return it->second;
-  bool yes = false;
-  const Poly poly = normal_.at(p);
-  for (const Monomial& m : poly)
-    for (const Factor& f : m.factors) {
-      const Atom a = normal_.at(f.atom);
-      yes = yes || a.predicate || a.dtype == DType::boolean || a.kind == AtomKind::mask || a.op == Op::where;
-      for (PolyId q : a.args) yes = yes || has_predicate(q);
-    }
-  return has_predicate_[p] = yes;
-}
-
-void Values::test(uint64_t seed, int draws) {
-  int depth = 0;
-  for (const ValueClass& v : classes_) depth = std::max(depth, exp_depth(v.poly));
-  // A label that is never reduced and has one index only is evaluated at one coordinate.
-  std::vector<uint32_t> copies(form_.label_count(), 0);
-  for (const ValueClass& v : classes_)
-    for (IndexId i : normal_.free(v.poly))
-      copies[form_.at(i).label] = std::max(copies[form_.at(i).label], form_.at(i).copy + 1);
-  std::vector<std::vector<bool>> ok(classes_.size());
-  std::vector<bool> opaque(classes_.size());
-  for (size_t c = 0; c < classes_.size(); ++c) ok[c].assign(classes_[c].producers.size(), true);
-  joined_.resize(classes_.size());
-  std::iota(joined_.begin(), joined_.end(), 0u);
-  std::vector<uint64_t> keys(classes_.size(), 0x636c61);
-  // Values under roots should have roots; after many attempts without that, sqrt(x)^2 = x may go unproved.
-  std::set<AtomId> rooted;
-  for (const ValueClass& v : classes_)
-    for (const Monomial& m : normal_.at(v.poly))
-      for (const Factor& f : m.factors)
-        if (!f.power.integer()) rooted.insert(f.atom);
-  const Tower tower(std::min(6, depth + 1), seed);
-  int done = 0, rejected = 0;
-  for (int attempt = 0; rejected < 300 && done < draws; ++attempt) {
-    std::vector<int64_t> extents;
-    for (uint32_t l = 0; l < form_.label_count(); ++l)
-      extents.push_back(
-          !reduced_labels_.contains(l) && copies[l] <= 1 ? 1 : 3 + 2 * ((l + static_cast<uint32_t>(attempt)) % 2));
-    Draw draw(normal_, tower, mix(seed, 0x1000 + static_cast<uint64_t>(attempt)), std::move(extents));
-    if (rejected < 200 && !std::all_of(rooted.begin(), rooted.end(), [&](AtomId a) { return draw.has_root(a); })) {
-      ++rejected;
-      continue;
-    }
-    for (size_t c = 0; c < classes_.size(); ++c) draw.of(classes_[c].poly);
-    if (draw.unlucky()) {  // a division by zero, as of a row that is masked wholly
-      ++rejected;
-      continue;
-    }
-    ++done;
-    for (size_t c = 0; c < classes_.size(); ++c) {
-      const Print& want = draw.of(classes_[c].poly);
-      opaque[c] = opaque[c] || want.bad;
-      keys[c] = mix(keys[c], draw.key(want));
-      for (size_t k = 0; k < classes_[c].producers.size(); ++k) {
-        const Producer& p = classes_[c].producers[k];
-        if (p.term.valid() || !ok[c][k]) continue;
-        ++applications_;
-        std::vector<PolyId> args;
-        std::vector<DType> types;
-        for (ClassId a : p.args) {
-          args.push_back(classes_[a].poly);
-          types.push_back(classes_[a].dtype);
-        }
-        Print got;
-        switch (p.kind) {
-          case Kind::map: got = draw.map(p.op, classes_[c].dtype, p.to, args, types); break;
-          case Kind::reduce: got = draw.reduce(p.op, p.bound, args[0], p.result); break;
-          case Kind::contract: got = draw.contract(p.bound, args[0], args[1]); break;
-          default: CHECK(false, "a producer of kind {}", static_cast<int>(p.kind));
-        }
-        ok[c][k] = Draw::same(got, want);
-      }
-    }
-  }
-  for (size_t c = 0; c < classes_.size(); ++c) {
-    std::vector<Producer> kept;
-    for (size_t k = 0; k < ok[c].size(); ++k) {
-      Producer& p = classes_[c].producers[k];
-      // What cannot be evaluated exactly, or never could be drawn, stays as it was given.
-      const bool sure = ok[c][k] && (done == draws || p.term.valid()) && !opaque[c];
-      disputed_ = disputed_ || (p.given && !ok[c][k] && !opaque[c]);
-      if (sure || p.given)
-        kept.push_back(std::move(p));
-      else
-        ++refused_;
-    }
-    classes_[c].producers = std::move(kept);
-  }
-  std::map<std::tuple<uint64_t, Indices, DType>, ClassId> seen;
-  for (size_t c = 0; c < classes_.size(); ++c) {
-    // A condition is one bit an element: equality on a few elements would say little, so there the normal form decides.
-    if (opaque[c] || done < draws || classes_[c].dtype == DType::boolean || has_predicate(classes_[c].poly)) continue;
-    auto [it, fresh] =
-        seen.emplace(std::tuple(keys[c], normal_.free(classes_[c].poly), classes_[c].dtype), static_cast<ClassId>(c));
-    if (fresh) continue;
-    joined_[c] = it->second;
-    auto& into = classes_[it->second].producers;
-    for (Producer& p : classes_[c].producers)
-      if (std::find(into.begin(), into.end(), p) == into.end()) into.push_back(p);
-    classes_[it->second].given = classes_[it->second].given || classes_[c].given;
-  }
-}
-
 std::string Values::print(ClassId, const Producer& p) const {
   if (p.term.valid()) return form_.print(p.term);
+  if (p.is_view()) return print(p.args[0]);
   std::string args;
   for (ClassId a : p.args) args += (args.empty() ? "" : "; ") + print(a);
   std::string bound;

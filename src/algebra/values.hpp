@@ -23,14 +23,17 @@ struct Producer {
   DType to = DType::f32;  // cast
   std::vector<ClassId> args;
   Indices bound;
-  uint32_t result = 0;         // moments
-  TermId term;                 // leaf, literal, extent, iota
+  uint32_t result = 0;  // moments
+  TermId term;          // leaf, literal, extent, iota
+  // A view: args[0] under other indices, these for those.
+  std::map<IndexId, IndexId> renamed;
   const char* rule = "given";  // for people
   bool given = false;          // of the input graph
   bool operator==(const Producer& o) const {
     return kind == o.kind && op == o.op && to == o.to && args == o.args && bound == o.bound && result == o.result &&
-           term == o.term;
+           term == o.term && renamed == o.renamed;
   }
+  bool is_view() const { return !renamed.empty(); }
 };
 
 struct ValueClass {
@@ -73,6 +76,8 @@ class Values {
   void stop_half_way(ClassId c, const Term& t, const Producer& p);
   void take_apart(ClassId c);
   void product(ClassId c, const Monomial& m);
+  void scale_invariance(ClassId c, const Monomial& m);
+  void join_licensed();
   void atomic(ClassId c, const Factor& f);
   void open_sum(ClassId c, const Monomial& m, size_t which);
   void split_body(ClassId c, const Monomial& body, const Indices& bound);
@@ -87,7 +92,13 @@ class Values {
   bool narrow(const Monomial& m) const;
   Indices fresh(const Indices& bound, Indices taken, std::map<IndexId, IndexId>& by);
   PolyId one_atom(AtomId a) const;
+  // The same value under the first copies of its indices, which all its views share; `by` leads there.
+  PolyId plain(PolyId p, std::map<IndexId, IndexId>* by = nullptr);
+  bool view(ClassId c, bool given);
   bool is_negative(const Monomial& m) const;
+  bool is_inverse0(const Monomial& m) const {
+    return m.coefficient.is(1) && m.factors.size() == 1 && normal_.is_inverse0(m.factors[0]);
+  }
   int exp_depth(PolyId p);
   bool has_predicate(PolyId p);
 
@@ -99,7 +110,9 @@ class Values {
   std::map<std::pair<PolyId, DType>, ClassId> by_poly_;
   std::unordered_map<TermId, ClassId> by_term_;
   std::vector<ClassId> joined_;
+  std::vector<std::pair<ClassId, ClassId>> licensed_;  // equal by a rule that residues cannot see (scale_invariance)
   std::set<uint32_t> reduced_labels_;
+  std::map<PolyId, PolyId> plain_;
   std::map<PolyId, int> depth_;
   std::map<PolyId, bool> has_predicate_;
   size_t next_ = 0;

@@ -59,11 +59,10 @@ class Family {
   std::vector<std::vector<Member>> groups() {
     std::map<uint64_t, std::vector<Member>> by_key;
     std::vector<FloatDraw> draws;
+    Lattice lattices[] = {{form_, {5, 7, 3}}, {form_, {6, 6, 4}}};
     for (uint64_t seed : {1, 2})
       draws.emplace_back(
-          form_,
-          std::vector<int64_t>{4 + static_cast<int64_t>(seed), 8 - static_cast<int64_t>(seed),
-                               2 + static_cast<int64_t>(seed)},
+          form_, lattices[seed - 1],
           [seed](uint32_t source, std::span<const int64_t> at) {
             uint64_t h = mix(seed, source);
             for (int64_t x : at) h = mix(h, static_cast<uint64_t>(x));
@@ -242,6 +241,7 @@ class Derivation {
 
   // The same, with products and quotients in any spelling and sums in any grouping: what they are made of is derivable.
   bool derivable_but_for_spelling(TermId id, Op spelled) {
+    id = plain(id);
     const Term t = form_.at(id);
     const bool product = t.kind == Kind::map && (t.op == Op::mul || t.op == Op::div);
     if (spelled == Op::mul ? product : t.op == Op::add)
@@ -266,7 +266,19 @@ class Derivation {
     return exclusion.of(id);
   }
 
+  // The value graph takes a value apart once, under the first copies of its indices.
+  TermId plain(TermId id) {
+    Indices free = form_.free(id);
+    std::ranges::sort(free, {}, [&](IndexId i) { return form_.at(i).copy; });
+    std::map<uint32_t, uint32_t> used;
+    std::map<IndexId, IndexId> by;
+    for (IndexId i : free) by[i] = form_.index(form_.at(i).label, used[form_.at(i).label]++);
+    const TermId first = form_.rename(id, by);
+    return values_.known(normal_.of(first), form_.at(id).dtype) ? first : id;
+  }
+
   bool derivable(TermId id) {
+    id = plain(id);
     if (auto it = known_.find(id); it != known_.end()) return it->second;
     known_[id] = false;
     const Term t = form_.at(id);
@@ -274,8 +286,9 @@ class Derivation {
     if (!c) return false;
     std::vector<ClassId> args;
     for (TermId a : t.args) {
-      if (!derivable(a)) return false;
-      args.push_back(*values_.known(normal_.of(a), form_.at(a).dtype));
+      const auto arg = values_.known(normal_.of(a), form_.at(a).dtype);
+      if (!arg || !derivable(a)) return false;
+      args.push_back(*arg);
     }
     if (t.kind == Kind::leaf) return known_[id] = true;
     std::vector<ClassId> sorted = args;

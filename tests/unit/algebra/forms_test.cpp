@@ -67,6 +67,17 @@ Test contracts(const std::string& leaf, const Test& also = nullptr) {
   };
 }
 
+// A quotient of two results of one scaled reduce.
+bool divides_sums_of_one_reduce(const Graph& g, const Node& n) {
+  if (n.op != Op::div && n.op != Op::quot0) return false;
+  const auto source = [&](ValueId v) {
+    while (info(g.producer(v).op).category == graph::Category::view) v = g.producer(v).operands[0];
+    return g.producer(v).op == Op::scaled_reduce ? g.value(v).node : NodeId();
+  };
+  const NodeId a = source(n.operands[0]), b = source(n.operands[1]);
+  return a.valid() && a == b;
+}
+
 TEST(Forms, AttentionIsOneScaledReduceWithTheDivisionAfterTheValueProduct) {
   for (const char* name : {"mha", "gqa", "mqa", "mla_prefill", "mla_decode", "causal_attention", "qknorm_attention"}) {
     const auto r = found(subgraph(name));
@@ -75,6 +86,61 @@ TEST(Forms, AttentionIsOneScaledReduceWithTheDivisionAfterTheValueProduct) {
       EXPECT_EQ(count(f.graph, Op::exp), 0u) << name;
     }
     EXPECT_GE(r.graphs.size(), 2u) << name;
+    // The output is the weighted sum of the values over the sum of the weights, both below one maximum.
+    EXPECT_GE(graphs_with(r, divides_sums_of_one_reduce), 2u) << name;
+  }
+}
+
+// quot0 and its rows without keys allow the same.
+TEST(Forms, AttentionWithEmptyRowsIsOneScaledReduceWithTheDivisionAfterTheValueProduct) {
+  const auto r = found(parsed(R"(graph g {
+  dim S in 1..64
+  dim L in 1..64
+  input Q: f32[2, 4, S, 3]
+  input K: f32[2, 2, L, 3]
+  input V: f32[2, 2, L, 5]
+  output O = sdpa(Q, K, V, causal="end", empty="zero")
+})"));
+  EXPECT_GE(graphs_with(r, divides_sums_of_one_reduce), 2u);
+}
+
+TEST(Forms, WhatScalesARowGoesIntoTheEpsilonOfItsNorm) {
+  auto text = [](const char* x, const char* norm) {
+    return fmt::format(
+        "graph g {{\n  dim S in 1..64\n  input X: f32[S, 6]\n  scalar c: f32\n  input W: f32[6, 5]\n"
+        "  output Y = contract(\"s k, k n -> s n\", {}({}, axes=[1], eps=0.25), W)\n}}",
+        norm, x);
+  };
+  // X itself is squared, without what scales it.
+  const auto plain = [](const Graph& g, const Node& n) {
+    return (n.op == Op::square && g.value(n.operands[0]).name == "X") ||
+           (n.op == Op::contract && g.value(n.operands[0]).name == "X" && n.operands[0] == n.operands[1]);
+  };
+  const auto by_rule = [](const SearchResult& r) {
+    return std::ranges::count_if(r.graphs, [](const Found& f) {
+      return std::ranges::any_of(f.derivation, [](const Derived& d) { return d.rule == "scale invariance"; });
+    });
+  };
+  for (const char* x : {"mul(X, 0.125)", "mul(X, c)", "mul(X, 3.0)", "mul(X, neg(c))"}) {
+    const auto r = found(parsed(text(x, "rms_norm")));
+    EXPECT_GE(graphs_with(r, plain), 1u) << x;
+    EXPECT_GE(by_rule(r), 1) << x;
+  }
+  for (const char* x : {"add(X, c)", "X", "mul(X, X)"}) EXPECT_EQ(by_rule(found(parsed(text(x, "rms_norm")))), 0) << x;
+}
+
+// Both sides of H H^T are one value under two indices: its norm is computed once in every graph.
+TEST(Forms, AValueThatIsReadUnderTwoIndicesIsComputedOnce) {
+  const auto r = found(parsed(R"(graph g {
+  dim S in 1..64
+  input X: f32[S, 8]
+  input W: f32[8, 6]
+  H = contract("s c, c d -> s d", rms_norm(X, axes=[1], eps=0.25), W)
+  output Y = contract("s d, t d -> s t", H, H)
+})"));
+  EXPECT_GE(r.graphs.size(), 3u);
+  for (const Found& f : r.graphs) {
+    EXPECT_EQ(count(f.graph, Op::rsqrt), 1u) << print(f.graph);
   }
 }
 
@@ -285,20 +351,26 @@ TEST(Forms, CrossEntropyNeedsNoProbabilities) {
   EXPECT_GE(fused, 1u);
 }
 
-TEST(Search, SearchesInParallelFindTheSameBytes) {
-  const Graph g = subgraph("rmsnorm_linear");
-  std::vector<std::string> texts(4);
-  std::vector<std::thread> threads;
-  const std::string source = print(g);
-  for (std::string& t : texts)
-    threads.emplace_back([&t, &source] {
-      const Graph own = graph::expand(graph::parse({"own", source}).value());
-      const SearchResult r = search(own).value();
-      for (const Found& f : r.graphs) t += print(f.graph);
-    });
-  for (std::thread& t : threads) t.join();
-  for (const std::string& t : texts) EXPECT_EQ(t, texts[0]);
-  EXPECT_NE(texts[0], "");
+// One thread after the other, or four at once: whole, and with an index split.
+TEST(Search, OneThreadAndFourFindTheSameBytes) {
+  const auto texts = [](const std::string& source) {
+    const Graph own = graph::expand(graph::parse({"own", source}).value());
+    std::string out;
+    for (const std::string& split : {std::string(), splittable_indices(own).at(0)}) {
+      const SearchResult r = search(own, {.split = split}).value();
+      for (const Found& f : r.graphs) out += print(f.graph) + f.summary;
+    }
+    return out;
+  };
+  for (const char* name : {"rmsnorm_linear", "causal_attention", "qknorm_attention", "mla_decode"}) {
+    const std::string source = print(subgraph(name)), alone = texts(source);
+    EXPECT_GT(alone.size(), source.size()) << name;
+    std::vector<std::string> together(4);
+    std::vector<std::thread> threads;
+    for (std::string& t : together) threads.emplace_back([&] { t = texts(source); });
+    for (std::thread& t : threads) t.join();
+    for (const std::string& t : together) EXPECT_EQ(t, alone) << name;
+  }
 }
 
 TEST(Forms, LayerNormsUnpivotedFormIsFoundAndRefusedOnCancellingData) {
@@ -306,6 +378,7 @@ TEST(Forms, LayerNormsUnpivotedFormIsFoundAndRefusedOnCancellingData) {
   const auto kept = found(g), all = found(g, {.screen = false});
   auto unpivoted = contracts("X", nullptr);
   EXPECT_GE(graphs_with(all, unpivoted), 1u);
+  EXPECT_EQ(graphs_with(kept, unpivoted), 0u);
   EXPECT_GT(all.graphs.size(), kept.graphs.size());
   EXPECT_GE(kept.screened_out, 1u);
   EXPECT_THAT(kept.screened, ::testing::Contains(::testing::HasSubstr("a mean of ")));
@@ -347,14 +420,19 @@ TEST(Search, GroupSizesOfOneAndOfAllHeads) {
 TEST(Search, SameSeedSameBytesAndNothingIsKeptBetweenSearches) {
   auto texts = [](const Graph& g, uint64_t seed) {
     std::string out;
-    const SearchResult r = search(g, {.seed = seed}).value();
-    for (const Found& f : r.graphs) out += print(f.graph);
+    for (const std::string& split : {std::string(), splittable_indices(g).at(0)}) {
+      const SearchResult r = search(g, {.seed = seed, .split = split}).value();
+      for (const Found& f : r.graphs) {
+        out += print(f.graph);
+        for (const Derived& d : f.derivation) out += d.rule + d.value + d.before + d.after;
+      }
+    }
     return out;
   };
   const Graph a = subgraph("gqa"), b = subgraph("rmsnorm_linear");
-  const std::string first = texts(a, 1);
-  texts(b, 1);
-  EXPECT_EQ(texts(a, 1), first);
+  const std::string first = texts(a, 1), other = texts(b, 1);
+  EXPECT_EQ(texts(a, 1), first);  // A, B, A
+  EXPECT_EQ(texts(b, 1), other);
   EXPECT_EQ(texts(a, 77), first);  // what is found does not hang on the data
 }
 

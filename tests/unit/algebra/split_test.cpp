@@ -59,20 +59,25 @@ TEST(Split, EveryReducedIndexOfEverySubgraphIsInferredAndSplit) {
   EXPECT_LE(without, 2u);
 }
 
-TEST(Split, AttentionBecomesPartsWithMaximaThatAreMerged) {
-  const Graph g = parsed(R"(graph g {
+class SplitAttention : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Policies, SplitAttention, ::testing::Values("", ", causal=\"end\", empty=\"zero\""));
+
+TEST_P(SplitAttention, BecomesPartsWithMaximaThatAreMerged) {
+  const Graph g = parsed(fmt::format(R"(graph g {{
   dim S in 1..64
   dim L in 1..4096
   input Q: f32[4, S, 8]
   input K: f32[4, L, 8]
   input V: f32[4, L, 8]
-  O, lse = sdpa(Q, K, V, lse=true)
+  O, lse = sdpa(Q, K, V, lse=true{})
   output O
   output lse
-})");
+}})",
+                                     GetParam()));
   const auto r = search(g, {.split = "L"});
   ASSERT_TRUE(r.ok()) << render(r.errors(), nullptr);
   size_t decoding = 0;
+  for (const Found& f : r->graphs) expect_split_same(g, f.graph, 3, 2);
   for (const Found& f : r->graphs) {
     if (!f.split) continue;
     // One reduction below the maximum of each part, one over the parts whose scores are these maxima.
@@ -116,6 +121,22 @@ TEST(Split, SplitsOfOneGraphKnowNothingOfEachOther) {
   EXPECT_EQ(texts(*first), texts(*again));
   EXPECT_THAT(texts(*first), ::testing::HasSubstr("_part in 1..2\n"));
   EXPECT_THAT(texts(*second), ::testing::HasSubstr("_part in 1..6\n"));
+}
+
+// An axis of 24 is read as 4 by 6 and as 3 by 8, which have no common refinement: the second stays a view of 24.
+TEST(Split, APartOfAnAxisThatAViewNeedsWholeIsRefusedWithTheReason) {
+  const Graph g = parsed(
+      "graph g {\n  input X: f32[24]\n  input W: f32[5]\n  A = reshape(X, shape=[4, 6])\n"
+      "  output Y = sum(exp(A), axes=[0])\n  output Z = reshape(X, shape=[3, 8])\n"
+      "  output V = sum(exp(W), axes=[0])\n}");
+  const auto refused = search(g, {.split = "4"});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(render(refused.errors(), nullptr),
+              ::testing::HasSubstr("a `reshape`, which is not taken apart, has an axis of its extent"));
+  const auto names = splittable_indices(g);
+  ASSERT_EQ(names.size(), 1u);
+  const auto r = search(g, {.split = names[0]});
+  ASSERT_TRUE(r.ok());
 }
 
 TEST(Split, AnIndexThatNothingReducesOrABarrierSeesIsRefusedWithTheReason) {
