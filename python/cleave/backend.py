@@ -9,6 +9,7 @@ Graphs for training are left to eager as a whole."""
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import threading
@@ -180,6 +181,7 @@ def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: 
     return fused
 
 
+@functools.cache
 def decompositions() -> dict:
     """What is taken apart before it is looked at: everything that has no row of its own."""
     table = torch._decomp.core_aten_decompositions()

@@ -82,6 +82,16 @@ class Graph:
         return cls._of(_native.Graph.load(str(path)))
 
     @classmethod
+    def from_onnx(cls, model, name: str = "model", folder: str = "") -> "Graph":
+        """An ONNX model in memory: an onnx.ModelProto or its bytes. `folder` is where its external data lies, if it has any."""
+        try:
+            data = model.SerializeToString() if hasattr(model, "SerializeToString") else bytes(model)
+        except Exception as error:  # protobuf's own, for more than 2 GB
+            raise InvalidError(f"the ONNX model cannot be serialised: {error}",
+                               hint="save it with external data and give its path") from error
+        return cls._of(_native.Graph.from_onnx(data, name, str(folder)))
+
+    @classmethod
     def parse(cls, text: str, name: str = "graph", folder: str = "") -> "Graph":
         """The graph language (docs/graph.md)."""
         return cls._of(_native.Graph.parse(text, name, folder))

@@ -7,7 +7,7 @@ import os
 from typing import Any, Callable, Sequence
 
 from . import _arrays, _native
-from ._errors import InvalidError, UnsupportedError
+from ._errors import InvalidError
 from .graph import Graph
 
 
@@ -113,6 +113,17 @@ class Result:
         return self._found.coverage()
 
     @property
+    def left_out(self) -> dict:
+        """The operators that the algebra took as they are ("gather (2x)"), each with the reason."""
+        return {entry["operator"]: entry["why"] for entry in self._json["coverage"]["left_out"]}
+
+    @property
+    def memory(self) -> dict:
+        """Bytes of intermediates in a call ("workspace"), the same if none shared memory ("without_reuse"), of constants in
+        another layout ("packed")."""
+        return self._json["memory"]
+
+    @property
     def notes(self) -> list:
         return self._found.notes()
 
@@ -174,8 +185,8 @@ def _graph_of(what, args, kwargs, dynamic_shapes):
     if isinstance(what, (str, os.PathLike)):
         text = os.fspath(what)
         return (_native.Graph.parse(text) if "\n" in text else _native.Graph.load(text)), None
-    if hasattr(what, "SerializeToString"):  # an onnx.ModelProto
-        raise UnsupportedError("an ONNX model in memory", hint="save it and give its path")
+    if isinstance(what, (bytes, bytearray, memoryview)) or hasattr(what, "SerializeToString"):  # an onnx.ModelProto
+        return Graph.from_onnx(what).native(), None
     module = type(what).__module__
     if callable(what) or module.startswith("torch."):
         import sys
@@ -187,7 +198,8 @@ def _graph_of(what, args, kwargs, dynamic_shapes):
         exported = fx.export(what, args, kwargs, dynamic_shapes)
         return exported.graph, exported
     raise InvalidError(f"a {type(what).__name__} cannot be optimised",
-                       hint="a function or module of PyTorch, an ExportedProgram, a cleave.Graph, a .graph or .onnx file")
+                       hint="a function or module of PyTorch, an ExportedProgram, a cleave.Graph, a .graph or .onnx file, "
+                            "an ONNX model in memory")
 
 
 def _values(graph, args) -> dict:
@@ -221,7 +233,8 @@ def optimize(what, args: Sequence[Any] = (), kwargs: dict | None = None, *, dyna
              callback: Callable[[dict], None] | None = None) -> Result:
     """Import, search, schedule, compile, verify and measure.
 
-    what: a function or module of PyTorch, an ExportedProgram, a cleave.Graph, the path or the text of a graph, an .onnx path.
+    what: a function or module of PyTorch, an ExportedProgram, a cleave.Graph, the path or the text of a graph, an .onnx path,
+        an onnx.ModelProto or its bytes.
     args, kwargs: example arguments: their shapes are what is tuned for. A graph with fixed shapes needs none.
     dynamic_shapes: exactly torch.export's structures. dims: extents of a graph's dimensions, {"S": 128} or {"S": "1..512@128"}.
     budget: seconds, "60s", "5m", "500c" (candidates) or None. Ctrl-C keeps the best so far (status "interrupted").

@@ -157,6 +157,14 @@ NB_MODULE(_native, m) {
           "load", [](const std::string& path) { return cleave::Graph::load(path); }, "path"_a,
           nb::call_guard<nb::gil_scoped_release>())
       .def_static("parse", &cleave::Graph::parse, "text"_a, "name"_a = "graph", "folder"_a = "")
+      .def_static(
+          "from_onnx",
+          [](const nb::bytes& model, const std::string& name, const std::string& folder) {
+            const std::string_view bytes(model.c_str(), model.size());
+            const nb::gil_scoped_release unlocked;
+            return cleave::Graph::from_onnx(bytes, name, folder);
+          },
+          "model"_a, "name"_a = "model", "folder"_a = "")
       .def_prop_ro("name", &cleave::Graph::name)
       .def("text", &cleave::Graph::text)
       .def("inputs", [](const cleave::Graph& g) { return to_python(g.inputs()); })

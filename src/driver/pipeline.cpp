@@ -101,6 +101,7 @@ Diagnostics run_passes(Compilation& c, std::string_view last, std::string_view f
       c.search_skipped = true;
       c.equal.push_back({*c.expanded, "as given", {}, "", 0});
       c.notes.push_back(fmt::format("pass `{}` was left out (--disable)", pass.name));
+      if (last == pass.name || c.options.stop_after == pass.name) break;
       continue;
     }
     const double begin = runtime::wall_seconds();

@@ -6,6 +6,7 @@
 
 #include "algebra/index_form.hpp"
 #include "driver/compile.hpp"
+#include "lower/plan.hpp"
 #include "tune/restrict.hpp"
 
 namespace cleave::driver {
@@ -22,6 +23,19 @@ double read_gbytes(const Machine& m, double bytes) {
   return bytes <= static_cast<double>(m.l2_bytes)   ? m.l2_gbytes
          : bytes <= static_cast<double>(m.l3_bytes) ? m.l3_gbytes
                                                     : m.dram_gbytes;
+}
+
+// Why the algebra takes an operator as it is (algebra/index_form.hpp).
+const char* why_outside(graph::Op op) {
+  using graph::Category;
+  switch (graph::info(op).category) {
+    case Category::view:
+      return "cuts, joins or folds axes, which equations over whole axes do not say; scheduled as given";
+    case Category::gather: return "reads at positions that data decide; scheduled as given";
+    case Category::scan: return "each element needs the ones before it; scheduled as given";
+    case Category::select: return "orders elements; scheduled as given";
+    default: return "outside of the algebra's language; scheduled as given";
+  }
 }
 
 }  // namespace
@@ -61,20 +75,28 @@ Coverage coverage(const Compilation& c) {
   const graph::Graph g = graph::expand(graph::bind(*c.expanded, c.typical).value());
   const algebra::Program program = algebra::read(g);
   double total = 0, outside = 0;
-  std::map<std::string, int> operators;
+  std::map<graph::Op, int> operators;
   for (const algebra::Step& s : program.steps)
     if (s.barrier.valid()) {
       const graph::Node& n = g.node(s.barrier);
       if (graph::info(n.op).category == graph::Category::leaf) continue;
-      ++operators[graph::info(n.op).name];
+      ++operators[n.op];
       for (graph::ValueId v : n.results) outside += static_cast<double>(oracle::product(g.extents(v)));
     }
   total = tune::evaluation_steps(g);
   if (total > 0) out.share = std::max(0.0, 1 - outside / total);
   for (const auto& [op, count] : operators)
-    out.left_out.emplace_back(count > 1 ? fmt::format("{} ({}x)", op, count) : op,
-                              "outside of the algebra's language; scheduled as given");
+    out.left_out.emplace_back(fmt::format("{}{}", graph::info(op).name, count > 1 ? fmt::format(" ({}x)", count) : ""),
+                              why_outside(op));
   return out;
+}
+
+std::optional<Memory> memory(const Compilation& c) {
+  if (!c.outcome) return std::nullopt;
+  const auto plan = lower::plan_memory(c.outcome->candidate.program);
+  if (!plan.ok()) return std::nullopt;
+  return Memory{plan->syms->typical(plan->workspace_bytes), plan->syms->typical(plan->separate_bytes),
+                plan->syms->typical(plan->packed_bytes)};
 }
 
 std::optional<double> peak_pct(const Compilation& c, const schedule::Candidate& candidate, double seconds) {
@@ -151,6 +173,12 @@ std::string result_text(const Compilation& c) {
                        k.seconds ? milliseconds(*k.seconds) : "-", k.flops ? count(*k.flops) : "-",
                        k.bytes ? count(*k.bytes) : "-", percent(k.roofline_pct),
                        k.bound_by.empty() ? "" : fmt::format(" ({})", k.bound_by));
+  if (const auto m = memory(c); m && m->separate + m->packed > 0) {
+    out += fmt::format("  memory   {}B of intermediates", count(static_cast<double>(m->workspace)));
+    if (m->separate > m->workspace) out += fmt::format(" ({}B without reuse)", count(static_cast<double>(m->separate)));
+    if (m->packed > 0) out += fmt::format(", {}B of packed constants", count(static_cast<double>(m->packed)));
+    out += "\n";
+  }
   const tune::Verdict& v = o.verdict;
   out += fmt::format(
       "  error    {:.2e} of the largest magnitude, unfused {:.2e}, derived bound {} ({} elements{} against float64)\n",

@@ -26,6 +26,14 @@ struct Coverage {
 };
 Coverage coverage(const Compilation& c);
 
+// Memory of the chosen program in bytes, for the typical extents.
+struct Memory {
+  int64_t workspace = 0;  // of intermediates, in each call
+  int64_t separate = 0;   // what that would be if no two intermediates shared memory
+  int64_t packed = 0;     // constants in another layout, once
+};
+std::optional<Memory> memory(const Compilation& c);
+
 // Useful operations of a candidate over its time, in per cent of the FMA peak measured beside it; nullopt when
 // something of it was not measured.
 std::optional<double> peak_pct(const Compilation& c, const schedule::Candidate& candidate, double seconds);

@@ -122,6 +122,9 @@ std::string result_json(const Compilation& c) {
   for (const tune::Trial& t : o.trials) tried += t.state != tune::Trial::State::waiting;
   j["candidates"] = {{"proposed", o.trials.size()}, {"tried", tried}};
   j["certificate"] = c.certificate ? Json(c.options.output + "/certificate.json") : Json(nullptr);
+  const auto m = memory(c);
+  j["memory"] =
+      m ? Json{{"workspace", m->workspace}, {"without_reuse", m->separate}, {"packed", m->packed}} : Json(nullptr);
   const Coverage cover = coverage(c);
   Json left = Json::array();
   for (const auto& [op, why] : cover.left_out) left.push_back({{"operator", op}, {"why", why}});

@@ -71,6 +71,8 @@ std::optional<ValueId> seen(Maker& m, const Shape& q, sym::Expr keys, const Atte
 
 // A mask may end before the keys do: nothing behind it is seen.
 ValueId whole_mask(Maker& m, ValueId mask, sym::Expr keys) {
+  if (m.ok() && (m.rank(mask) < 2 || m.rank(mask) > 4))
+    m.fail(fmt::format("its mask has {} axes, 2 to 4 are needed", m.rank(mask)));
   if (!m.ok()) return {};
   const sym::Expr own = m.shape(mask).back();
   if (own == keys || m.context().syms().is(own, 1)) return mask;
@@ -170,7 +172,8 @@ Result<Values> import_attention(NodeContext& c) {
       }
     }
   }
-  const auto width = c.syms().as_constant(m.ok() ? m.shape(qkv[0])[3] : sym::Expr{});
+  if (!m.ok()) return m.done({});
+  const auto width = c.syms().as_constant(m.shape(qkv[0])[3]);
   std::vector<ValueId> results;
   if (o.softcap > 0 || o.scores >= 0) {
     if (!c.attribute("scale") && !width) return c.error("a symbolic head width needs `scale`");

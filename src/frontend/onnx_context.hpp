@@ -90,6 +90,8 @@ struct OperatorRow {
   const char* name;
   size_t min_inputs;
   size_t max_inputs;
+  std::string_view types;  // a letter an operand (onnx_signature.cpp), the last for all behind it: equal letters are
+                           // equal types; empty: the translation looks itself
   Handler handler;
   std::string_view attributes = "";  // the names that the translation knows; any other is refused, not ignored
   std::optional<Fn> fn = std::nullopt;
@@ -99,6 +101,11 @@ struct OperatorRow {
 };
 const OperatorRow* find_operator(std::string_view domain, std::string_view name);
 std::span<const OperatorRow> operator_rows();
+// What ONNX forbids, or nullopt: operands of mixed or wrong types, attributes of another kind.
+std::optional<Diagnostic> check_types(NodeContext& context, std::string_view signature);
+std::optional<Diagnostic> check_attributes(const NodeContext& context);
+bool type_fits(char letter, DType dtype);                              // of a signature
+onnx::AttributeProto::AttributeType attribute_type(std::string_view);  // by name; UNDEFINED: it depends on the operator
 
 // Integers known at import, folded elementwise; nullopt where the result is not known.
 std::optional<std::vector<sym::Expr>> fold_integers(sym::Pool& syms, Fn fn, std::span<OnnxValue* const> operands,

@@ -394,6 +394,8 @@ class Importer {
       operands.push_back(value);
     }
     NodeContext context(builder_, *node, opset_, std::move(operands));
+    if (auto wrong = check_attributes(context)) return *wrong;
+    if (auto wrong = check_types(context, row->types)) return *wrong;
     return row->handler(context);
   }
 

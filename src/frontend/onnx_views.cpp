@@ -199,15 +199,18 @@ Result<Values> import_transpose(NodeContext& c) {
   std::vector<int64_t> perm;
   for (size_t i = 0; i < rank; ++i) perm.push_back(static_cast<int64_t>(rank - 1 - i));
   if (const auto given = c.attribute_ints("perm")) perm = *given;
+  std::vector<int64_t> sorted = perm;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < std::max(rank, perm.size()); ++i)
+    if (perm.size() != rank || sorted[i] != static_cast<int64_t>(i))
+      return c.error(fmt::format("`perm` [{}] is no order of {} axes", fmt::join(perm, ", "), rank));
   OnnxValue& x = c.in(0);
-  if (x.splat && perm.size() == rank) {
-    TRY_ASSIGN(const auto all, c.axes(perm, rank));
+  if (rank < 2) return Values{x};
+  if (x.splat) {
     Shape shape;
-    for (const int64_t p : perm)
-      shape.push_back(x.shape[static_cast<size_t>(p < 0 ? p + static_cast<int64_t>(rank) : p)]);
+    for (const int64_t p : perm) shape.push_back(x.shape[static_cast<size_t>(p)]);
     return c.one(c.splat(*x.splat, x.dtype, std::move(shape)));
   }
-  if (rank < 2 && perm.size() == rank) return Values{x};
   TRY_ASSIGN(const ValueId id, c.id(0));
   return c.one(c.add(Op::transpose, {id}, {{"perm", perm}}));
 }

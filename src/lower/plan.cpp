@@ -132,6 +132,7 @@ struct Planner {
     std::vector<Slot> slots;
     for (const auto& [first, id] : order) {
       const Expr bytes = rounded_up(plan.layout(id).bytes, 64);
+      plan.separate_bytes = syms().add(plan.separate_bytes, bytes);
       std::optional<size_t> best;
       bool fits = false;
       for (size_t i = 0; i < slots.size(); ++i) {
@@ -166,7 +167,7 @@ struct Planner {
 
   Result<Plan> run() {
     plan.syms = std::make_shared<sym::Pool>(*p.syms);
-    plan.workspace_bytes = plan.packed_bytes = constant(0);
+    plan.workspace_bytes = plan.separate_bytes = plan.packed_bytes = constant(0);
     for (const Buffer& b : p.buffers)
       if (b.alias_of.valid()) {
         BufferId root = b.alias_of;

@@ -26,6 +26,7 @@ struct Plan {
   std::shared_ptr<sym::Pool> syms;  // a copy of the program's, with more expressions
   std::vector<Layout> layouts;      // by buffer
   Expr workspace_bytes;
+  Expr separate_bytes;  // what the workspace would be if no two buffers shared memory
   Expr packed_bytes;
   std::vector<Argument> inputs, constants, outputs;
   int scalars = 0;

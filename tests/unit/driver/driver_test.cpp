@@ -140,6 +140,14 @@ TEST_F(PipelineRun, LeavesOutTheSearch) {
   for (const tune::Proposal& p : c.proposals) EXPECT_EQ(p.graph, 0);
 }
 
+TEST_F(PipelineRun, StopsAtAPassThatIsLeftOut) {
+  c.options.disabled = {"search"};
+  ASSERT_TRUE(run_passes(c, "search").empty());
+  EXPECT_EQ(c.equal.size(), 1u);
+  EXPECT_TRUE(c.proposals.empty());
+  EXPECT_FALSE(c.outcome.has_value());
+}
+
 TEST_F(PipelineRun, SaysWhichPassFailed) {
   c.options.dims.clear();
   const Diagnostics bad = run_passes(c);
@@ -159,6 +167,10 @@ TEST_F(PipelineRun, ReportsACompleteResult) {
   EXPECT_THAT(result_text(c), ::testing::HasSubstr("unfused"));
   EXPECT_GT(kernel_reports(c).size(), 0u);
   EXPECT_LE(c.outcome->verdict.worst, 1);
+  const auto bytes = memory(c);
+  ASSERT_TRUE(bytes.has_value());
+  EXPECT_GE(bytes->separate, bytes->workspace);
+  EXPECT_THAT(json, ::testing::HasSubstr("\"without_reuse\""));
 }
 
 }  // namespace

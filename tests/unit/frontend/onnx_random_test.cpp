@@ -7,6 +7,7 @@
 #include "base/rng.hpp"
 #include "eval/graph_eval.hpp"
 #include "frontend/onnx_context.hpp"
+#include "frontend/onnx_tensor.hpp"
 #include "unit/frontend/onnx_model.hpp"
 
 namespace cleave {
@@ -81,6 +82,15 @@ OnnxModel random_node(const onnx_import::OperatorRow& row, Choices& choose) {
   const int types[] = {onnx::TensorProto::FLOAT,  onnx::TensorProto::INT64,   onnx::TensorProto::INT32,
                        onnx::TensorProto::UINT8,  onnx::TensorProto::BOOL,    onnx::TensorProto::FLOAT16,
                        onnx::TensorProto::DOUBLE, onnx::TensorProto::BFLOAT16};
+  // Mostly a type that the signature wants, equal ones for equal letters.
+  const int favourite = types[choose.often() ? 0 : choose.below(8)];
+  const auto type_of = [&](int64_t i) {
+    if (row.types.empty() || !choose.often()) return types[choose.often() ? 0 : choose.below(8)];
+    const char letter = row.types[std::min(static_cast<size_t>(i), row.types.size() - 1)];
+    for (const int type : {favourite, types[0], types[1], types[3], types[4]})
+      if (onnx_import::type_fits(letter, *onnx_import::dtype_of(type))) return type;
+    return types[0];
+  };
   std::vector<std::string> inputs;
   for (int64_t i = 0; i < count; ++i) {
     const std::string name = "x" + std::to_string(i);
@@ -89,7 +99,8 @@ OnnxModel random_node(const onnx_import::OperatorRow& row, Choices& choose) {
       continue;
     }
     inputs.push_back(name);
-    if (i > 0 && choose.below(2) == 0) {  // a constant, as shapes and axes are
+    const int type = type_of(i);
+    if (i > 0 && choose.below(2) == 0 && (type == types[1] || choose.below(20) == 0)) {  // a constant, as shapes are
       if (choose.below(3) == 0) {
         m.scalar_int(name, choose.number());
       } else {
@@ -101,7 +112,7 @@ OnnxModel random_node(const onnx_import::OperatorRow& row, Choices& choose) {
     if (choose.below(3) == 0) own.resize(static_cast<size_t>(choose.below(6)), 1 + choose.below(3));
     std::vector<std::string> extents;
     for (const int64_t e : own) extents.push_back(choose.below(12) == 0 ? "n" : std::to_string(e));
-    m.input(name, extents, i == 0 || choose.often() ? types[choose.often() ? 0 : choose.below(8)] : types[1]);
+    m.input(name, extents, type);
   }
   std::vector<std::pair<std::string, OnnxAttribute>> attributes;
   std::string_view names = row.attributes;
@@ -110,10 +121,13 @@ OnnxModel random_node(const onnx_import::OperatorRow& row, Choices& choose) {
     const std::string name(names.substr(0, end));
     names.remove_prefix(end == std::string_view::npos ? names.size() : end + 1);
     if (choose.below(3) == 0) continue;
-    switch (choose.below(4)) {
-      case 0: attributes.emplace_back(name, choose.number()); break;
-      case 1: attributes.emplace_back(name, static_cast<float>(choose.below(9) - 3) / 2); break;
-      case 2: attributes.emplace_back(name, std::string(kWords[choose.below(std::size(kWords))])); break;
+    using Kind = onnx::AttributeProto;
+    const int kinds[] = {Kind::INT, Kind::FLOAT, Kind::STRING, Kind::INTS};
+    const int wanted = onnx_import::attribute_type(name);
+    switch (wanted != Kind::UNDEFINED && choose.below(20) != 0 ? wanted : kinds[choose.below(4)]) {
+      case Kind::INT: attributes.emplace_back(name, choose.number()); break;
+      case Kind::FLOAT: attributes.emplace_back(name, static_cast<float>(choose.below(9) - 3) / 2); break;
+      case Kind::STRING: attributes.emplace_back(name, std::string(kWords[choose.below(std::size(kWords))])); break;
       default:
         attributes.emplace_back(name, choose.list(choose.often() ? std::max<int64_t>(rank - 2, 1) : choose.below(9)));
     }
