@@ -59,7 +59,7 @@ class CLEAVE_API Error : public std::runtime_error {
 
 // ---- data -----------------------------------------------------------------------------------------------------------
 
-enum class ElementType : uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
+enum class ElementType : uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u32, u16, u8, boolean };
 CLEAVE_API const char* name(ElementType type);                              // "f32", ..., "bool"
 CLEAVE_API std::optional<ElementType> element_type(std::string_view name);  // the reverse
 CLEAVE_API int64_t size_of(ElementType type);                               // bytes of an element

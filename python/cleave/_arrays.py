@@ -10,9 +10,9 @@ import threading
 from . import _native
 from ._errors import InvalidError, UnsupportedError
 
-_NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "u8": "uint8", "bool": "bool"}
-_TORCH = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32",
-          "u8": "uint8", "bool": "bool"}
+_NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8",
+          "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool"}
+_TORCH = {**_NUMPY, "bf16": "bfloat16"}
 
 
 def _torch():
@@ -60,7 +60,7 @@ def dtype_name(array) -> str:
     for name, spelled in _TORCH.items():
         if text == spelled:
             return name
-    raise InvalidError(f"arrays of {text} are not supported", hint="f64 f32 f16 bf16 i64 i32 u8 bool")
+    raise InvalidError(f"arrays of {text} are not supported", hint=" ".join(_TORCH))
 
 
 def current_threads() -> int:

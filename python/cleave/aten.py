@@ -10,7 +10,8 @@ import torch
 from ._errors import UnsupportedError
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
-          torch.int32: "i32", torch.uint8: "u8", torch.bool: "bool"}
+          torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint32: "u32", torch.uint16: "u16", torch.uint8: "u8",
+          torch.bool: "bool"}
 
 TABLE = {}  # overload packet ("aten.add") -> row
 

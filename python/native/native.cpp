@@ -28,7 +28,7 @@ std::string name_of(nb::dlpack::dtype d) {
 }
 
 [[noreturn]] void not_supported(const std::string& type) {
-  const std::string hint = "convert it to one of f64 f32 f16 bf16 i64 i32 u8 bool";
+  const std::string hint = "convert it to one of f64 f32 f16 bf16 i64 i32 i16 i8 u32 u16 u8 bool";
   throw cleave::Error(cleave::Error::Kind::unsupported, "CLV6006", type, hint,
                       "arrays of " + type + " are not supported; " + hint);
 }
@@ -43,6 +43,10 @@ cleave::ElementType type_of(nb::dlpack::dtype d) {
     if (code == Code::Bfloat && d.bits == 16) return cleave::ElementType::bf16;
     if (code == Code::Int && d.bits == 64) return cleave::ElementType::i64;
     if (code == Code::Int && d.bits == 32) return cleave::ElementType::i32;
+    if (code == Code::Int && d.bits == 16) return cleave::ElementType::i16;
+    if (code == Code::Int && d.bits == 8) return cleave::ElementType::i8;
+    if (code == Code::UInt && d.bits == 32) return cleave::ElementType::u32;
+    if (code == Code::UInt && d.bits == 16) return cleave::ElementType::u16;
     if (code == Code::UInt && d.bits == 8) return cleave::ElementType::u8;
     if (code == Code::Bool && d.bits == 8) return cleave::ElementType::boolean;
   }
@@ -63,7 +67,9 @@ cleave::View view_of(const A& a) {
 
 cleave::ElementType type_named(const std::string& name) {
   const auto t = cleave::element_type(name);
-  if (!t) throw nb::value_error(("`" + name + "` is no element type: f64 f32 f16 bf16 i64 i32 u8 bool").c_str());
+  if (!t)
+    throw nb::value_error(
+        ("`" + name + "` is no element type: f64 f32 f16 bf16 i64 i32 i16 i8 u32 u16 u8 bool").c_str());
   return *t;
 }
 

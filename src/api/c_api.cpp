@@ -74,6 +74,10 @@ constexpr TypeRow kTypes[] = {
     {cleave::ElementType::bf16, kDLBfloat, 16},
     {cleave::ElementType::i64, kDLInt, 64},
     {cleave::ElementType::i32, kDLInt, 32},
+    {cleave::ElementType::i16, kDLInt, 16},
+    {cleave::ElementType::i8, kDLInt, 8},
+    {cleave::ElementType::u32, kDLUInt, 32},
+    {cleave::ElementType::u16, kDLUInt, 16},
     {cleave::ElementType::u8, kDLUInt, 8},
     {cleave::ElementType::boolean, 6, 8},  // kDLBool is newer than some headers
 };

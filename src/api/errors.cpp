@@ -16,7 +16,7 @@ Error::Error(Kind kind, std::string code, std::string node, std::string hint, co
       hint_(std::move(hint)) {}
 Error::~Error() = default;
 
-static_assert(static_cast<int>(ElementType::boolean) == static_cast<int>(DType::boolean) && kDTypes == 8);
+static_assert(static_cast<int>(ElementType::boolean) == static_cast<int>(DType::boolean) && kDTypes == 12);
 
 const char* name(ElementType type) { return name(api::internal(type)); }
 std::optional<ElementType> element_type(std::string_view text) {

@@ -460,7 +460,7 @@ class Converter {
     if (std::holds_alternative<tile::Cast>(n.what)) return true;
     const auto* a = std::get_if<tile::Apply>(&n.what);
     if (!a) return false;
-    const bool narrow = n.dtype == DType::i32 || n.dtype == DType::u8;
+    const bool narrow = is_integer(n.dtype) && n.dtype != DType::i64;
     const bool numbers =
         std::all_of(a->operands.begin(), a->operands.end(), [&](tile::NodeId o) { return literal(o); });
     const bool branches = a->fn == Fn::where && literal(a->operands[1]) && literal(a->operands[2]);

@@ -21,18 +21,11 @@ double identity_real(Fn fn) {
 }
 
 int64_t identity_integer(Fn fn, DType d) {
-  const int64_t lo = d == DType::i64   ? std::numeric_limits<int64_t>::min()
-                     : d == DType::i32 ? std::numeric_limits<int32_t>::min()
-                                       : 0;
-  const int64_t hi = d == DType::i64   ? std::numeric_limits<int64_t>::max()
-                     : d == DType::i32 ? std::numeric_limits<int32_t>::max()
-                     : d == DType::u8  ? 255
-                                       : 1;
   switch (fn) {
     case Fn::add: return 0;
     case Fn::mul: return 1;
-    case Fn::max: return lo;
-    case Fn::min: return hi;
+    case Fn::max: return least_integer(d);
+    case Fn::min: return greatest_integer(d);
     case Fn::logical_and: return 1;
     case Fn::logical_or: return 0;
     default: CHECK(false, "{}", info(fn).name);

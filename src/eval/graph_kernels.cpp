@@ -266,9 +266,6 @@ Tensor apply_scan(const Site& site, const Tensor& x) {
     return out;
   }
   auto wrapped = [&](auto f) { return [&, f](int64_t a, int64_t b) { return wrap_to(x.dtype, f(a, b)); }; };
-  int64_t least = std::numeric_limits<int64_t>::min();
-  if (x.dtype == DType::i32) least = std::numeric_limits<int32_t>::min();
-  if (x.dtype == DType::u8) least = 0;
   if (site.node.op == Op::cumsum)
     scan(x.ints, out.ints, int64_t{0},
          wrapped([](int64_t a, int64_t b) { return wrapping(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); }));
@@ -276,7 +273,7 @@ Tensor apply_scan(const Site& site, const Tensor& x) {
     scan(x.ints, out.ints, int64_t{1},
          wrapped([](int64_t a, int64_t b) { return wrapping(static_cast<uint64_t>(a) * static_cast<uint64_t>(b)); }));
   else
-    scan(x.ints, out.ints, least, [](int64_t a, int64_t b) { return std::max(a, b); });
+    scan(x.ints, out.ints, least_integer(x.dtype), [](int64_t a, int64_t b) { return std::max(a, b); });
   return out;
 }
 

@@ -9,7 +9,7 @@ namespace cleave::vec {
 namespace {
 
 using Lanes =
-    std::vector<uint64_t>;  // per lane the bits of the element; integers sign-extended, u8 and bool zero-extended
+    std::vector<uint64_t>;  // per lane the bits of the element; signed integers sign-extended, the rest zero-extended
 
 class Interpreter {
  public:
@@ -117,7 +117,7 @@ class Interpreter {
     const bool inside = (n & mask) < width;
     const uint64_t count = inside ? (n & mask) : width - 1;
     uint64_t r = 0;
-    if (op == Op::ashr && e != Elem::u8)
+    if (op == Op::ashr && !vec::is_unsigned(e))
       r = static_cast<uint64_t>(static_cast<int64_t>(a) >> count);
     else if (inside)
       r = op == Op::shl ? a << count : (a & mask) >> count;

@@ -109,7 +109,8 @@ struct DescrRow {
   DType dtype;
 };
 constexpr DescrRow kDescrs[] = {{"f8", DType::f64}, {"f4", DType::f32}, {"f2", DType::f16}, {"V2", DType::bf16},
-                                {"i8", DType::i64}, {"i4", DType::i32}, {"u1", DType::u8},  {"b1", DType::boolean}};
+                                {"i8", DType::i64}, {"i4", DType::i32}, {"i2", DType::i16}, {"i1", DType::i8},
+                                {"u4", DType::u32}, {"u2", DType::u16}, {"u1", DType::u8},  {"b1", DType::boolean}};
 
 // The number of elements, or nullopt beyond `limit`.
 std::optional<int64_t> count_elements(const std::vector<int64_t>& shape, int64_t limit) {

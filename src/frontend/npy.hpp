@@ -1,8 +1,8 @@
 // NumPy's .npy files: the arrays that runs read and write.
 //
-// Read: format versions 1 to 3, C and Fortran order, either byte order, dtypes f64 f32 f16 i64 i32 u8 bool. NumPy has
-// no bfloat16: it is written as two opaque bytes ("<V2", what ml_dtypes writes too) and "V2" is read back as bf16. The
-// memory used is bounded by the file's size: a header that promises more than the file holds is an error.
+// Read: format versions 1 to 3, C and Fortran order, either byte order, dtypes f64 f32 f16, the integers, bool. NumPy
+// has no bfloat16: it is written as two opaque bytes ("<V2", what ml_dtypes writes too) and "V2" is read back as bf16.
+// The memory used is bounded by the file's size: a header that promises more than the file holds is an error.
 #pragma once
 
 #include <cstddef>

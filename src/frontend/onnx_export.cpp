@@ -37,6 +37,10 @@ int onnx_type(DType d) {
     case DType::bf16: return T::BFLOAT16;
     case DType::i64: return T::INT64;
     case DType::i32: return T::INT32;
+    case DType::i16: return T::INT16;
+    case DType::i8: return T::INT8;
+    case DType::u32: return T::UINT32;
+    case DType::u16: return T::UINT16;
     case DType::u8: return T::UINT8;
     case DType::boolean: return T::BOOL;
   }

@@ -128,18 +128,20 @@ Result<Values> import_swiglu(NodeContext& c) {
   return m.done({m.mul(gated, b)});
 }
 
-// Shifts of bytes.
+// Shifts of integers without a sign.
 Result<Values> import_bit_shift(NodeContext& c) {
   Maker m(c);
   const ValueId x = m.in(0), by = m.in(1);
   const std::string way = c.attribute_text("direction", "");
   if (way != "LEFT" && way != "RIGHT") m.fail(fmt::format("the direction `{}` is not known", shown(way)));
   if (!m.ok()) return m.done({});
-  if (m.dtype(x) != DType::u8) return c.error("only UINT8 is supported");
-  // Through i32: x 2^k wraps, x // 2^k is exact; a shift by 8 or more leaves nothing.
-  const ValueId wide = m.cast(x, DType::i32), k = m.fn(Fn::min, {m.cast(by, DType::i32), m.number(8, DType::i32)});
-  const ValueId power = m.fn(Fn::pow, {m.number(2, DType::i32), k});
-  return m.done({m.cast(m.fn(way == "LEFT" ? Fn::mul : Fn::floordiv, {wide, power}), DType::u8)});
+  const DType dtype = m.dtype(x);
+  if (!is_unsigned(dtype)) return c.error("only UINT8, UINT16 and UINT32 are supported");
+  // Through i64: x 2^k wraps, x // 2^k is exact; a shift by the width or more leaves nothing.
+  const double width = 8.0 * static_cast<double>(byte_size(dtype));
+  const ValueId wide = m.cast(x, DType::i64), k = m.fn(Fn::min, {m.cast(by, DType::i64), m.number(width, DType::i64)});
+  const ValueId power = m.fn(Fn::pow, {m.number(2, DType::i64), k});
+  return m.done({m.cast(m.fn(way == "LEFT" ? Fn::mul : Fn::floordiv, {wide, power}), dtype)});
 }
 
 namespace {
@@ -170,12 +172,10 @@ Result<Values> import_bitwise(NodeContext& c) {
   const ValueId a = m.in(0);
   if (!m.ok()) return m.done({});
   const DType dtype = m.dtype(a);
-  if (dtype != DType::u8 && dtype != DType::i32) return c.error("only UINT8 and INT32 are supported");
+  if (!is_integer(dtype) || dtype == DType::i64) return c.error("only integers of up to 32 bits are supported");
   const std::string& name = c.node().op_type();
-  if (name == "BitwiseNot") {  // -1 - x, and 255 - x without a sign
-    const ValueId wide = m.cast(a, DType::i32);
-    return m.done({m.cast(m.sub(m.number(dtype == DType::u8 ? 255 : -1, DType::i32), wide), dtype)});
-  }
+  if (name == "BitwiseNot")  // -1 - x, which wraps where there is no sign
+    return m.done({m.cast(m.sub(m.number(-1, DType::i64), m.cast(a, DType::i64)), dtype)});
   const ValueId x = m.cast(a, DType::i64), y = m.cast(m.in(1), DType::i64);
   return m.done({m.cast(bits(m, x, y, name, byte_size(dtype) * 8), dtype)});
 }
@@ -220,7 +220,7 @@ ValueId spread(Maker& m, ValueId v, ValueId x, int64_t axis, int64_t block) {
 
 // round(x / scale) + zero, saturated.
 ValueId quantised(Maker& m, ValueId x, ValueId scale, std::optional<ValueId> zero, DType to) {
-  const double low = to == DType::u8 ? 0 : -0x1p31, high = to == DType::u8 ? 255 : 0x7fffffffp0;
+  const double low = static_cast<double>(least_integer(to)), high = static_cast<double>(greatest_integer(to));
   ValueId y = m.fn(Fn::round, {m.div(x, scale)});
   if (zero) y = m.add(y, m.cast(*zero, m.dtype(y)));
   return m.cast(m.fn(Fn::clamp, {y, m.like(low, y), m.like(high, y)}), to);

@@ -118,14 +118,13 @@ struct Combine {
 
 Combine combine_of(Maker& m, DType dtype) {
   const std::string how = m.context().attribute_text("reduction", "none");
-  const double most = is_real(dtype)        ? std::numeric_limits<double>::infinity()
-                      : dtype == DType::u8  ? 255
-                      : dtype == DType::i32 ? 0x7fffffff
-                                            : 0x1p62;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double most = is_real(dtype) ? kInfinity : std::min(static_cast<double>(greatest_integer(dtype)), 0x1p62);
+  const double least = is_real(dtype) ? -kInfinity : std::max(static_cast<double>(least_integer(dtype)), -0x1p62);
   if (how == "none") return {};
   if (how == "add") return {true, Op::sum, 0, Fn::add};
   if (how == "mul") return {true, Op::prod, 1, Fn::mul};
-  if (how == "max") return {true, Op::amax, is_real(dtype) || dtype != DType::u8 ? -most : 0, Fn::max};
+  if (how == "max") return {true, Op::amax, least, Fn::max};
   if (how == "min") return {true, Op::amin, most, Fn::min};
   m.fail(fmt::format("the reduction `{}` is not known", shown(how)));
   return {};

@@ -37,10 +37,14 @@ std::vector<std::byte> pack_typed_field(const TensorProto& tensor, DType dtype) 
     case DType::f64: return pack<double>(tensor.double_data());
     case DType::f32: return pack<float>(tensor.float_data());
     case DType::f16:
-    case DType::bf16: return pack<uint16_t>(tensor.int32_data());
+    case DType::bf16:
+    case DType::i16:
+    case DType::u16: return pack<uint16_t>(tensor.int32_data());
     case DType::i64: return pack<int64_t>(tensor.int64_data());
     case DType::i32: return pack<int32_t>(tensor.int32_data());
-    case DType::u8: return pack<uint8_t>(tensor.int32_data());
+    case DType::u32: return pack<uint32_t>(tensor.uint64_data());
+    case DType::i8:
+    case DType::u8:
     case DType::boolean: return pack<uint8_t>(tensor.int32_data());
   }
   return {};
@@ -54,6 +58,10 @@ std::optional<DType> dtype_of(int onnx_type) {
     case TensorProto::UINT8: return DType::u8;
     case TensorProto::INT32: return DType::i32;
     case TensorProto::INT64: return DType::i64;
+    case TensorProto::INT16: return DType::i16;
+    case TensorProto::INT8: return DType::i8;
+    case TensorProto::UINT32: return DType::u32;
+    case TensorProto::UINT16: return DType::u16;
     case TensorProto::BOOL: return DType::boolean;
     case TensorProto::FLOAT16: return DType::f16;
     case TensorProto::DOUBLE: return DType::f64;

@@ -297,7 +297,7 @@ Ints window_axes(const Windows& w) {
 
 double least(DType dtype) {
   if (is_real(dtype)) return -std::numeric_limits<double>::infinity();
-  return dtype == DType::u8 ? 0 : dtype == DType::i32 ? -0x1p31 : -0x1p62;
+  return std::max(static_cast<double>(least_integer(dtype)), -0x1p62);
 }
 
 }  // namespace

@@ -53,7 +53,11 @@ class FunctionEmitter {
       case Elem::f64: return b_.getDoubleTy();
       case Elem::f32: return b_.getFloatTy();
       case Elem::i64: return b_.getInt64Ty();
-      case Elem::i32: return b_.getInt32Ty();
+      case Elem::i32:
+      case Elem::u32: return b_.getInt32Ty();
+      case Elem::i16:
+      case Elem::u16: return b_.getInt16Ty();
+      case Elem::i8:
       case Elem::u8: return b_.getInt8Ty();
       case Elem::boolean: return b_.getInt1Ty();
       case Elem::ptr: return b_.getPtrTy();
@@ -249,7 +253,8 @@ class FunctionEmitter {
     const V last = repeat(integer(scalar_type(t.elem), width - 1), t.lanes);
     const V safe = b_.CreateSelect(inside, n, last);
     if (op == Op::ashr)
-      return t.elem == Elem::u8 ? b_.CreateSelect(inside, b_.CreateLShr(a, safe), zero(t)) : b_.CreateAShr(a, safe);
+      return vec::is_unsigned(t.elem) ? b_.CreateSelect(inside, b_.CreateLShr(a, safe), zero(t))
+                                      : b_.CreateAShr(a, safe);
     return b_.CreateSelect(inside, op == Op::shl ? b_.CreateShl(a, safe) : b_.CreateLShr(a, safe), zero(t));
   }
   V zero(Type t) { return Constant::getNullValue(type(t)); }
@@ -276,12 +281,12 @@ class FunctionEmitter {
     if (fn == Fn::where) return b_.CreateSelect(x[0], x[1], x[2]);
     if (vec::is_float(t.elem)) return apply_real(fn, t, x);
     if (t.elem == Elem::boolean) return apply_bool(fn, t, x);
-    if (t.elem == Elem::u8) {
-      // Computed in 32 bits and wrapped; operands are 0..255, so signed arithmetic is right.
-      const Type t32 = t.with(Elem::i32);
+    if (t.elem != Elem::i64 && t.elem != Elem::i32) {
+      // Computed in a signed type that holds the operands, and wrapped.
+      const Type wide = t.with(t.elem == Elem::u32 ? Elem::i64 : Elem::i32);
       std::vector<V> y;
-      for (const V v : x) y.push_back(b_.CreateZExt(v, type(t32)));
-      const V r = apply_int(fn, t32, y);
+      for (const V v : x) y.push_back(b_.CreateIntCast(v, type(wide), !vec::is_unsigned(t.elem)));
+      const V r = apply_int(fn, wide, y);
       return result_dtype(fn, DType::i32) == DType::boolean ? r : b_.CreateTrunc(r, type(t));
     }
     return apply_int(fn, t, x);
@@ -458,11 +463,12 @@ class FunctionEmitter {
 
   V cast(V v, Type from, Type to) {
     llvm::Type* ty = type(to);
-    const bool from_unsigned = from.elem == Elem::u8 || from.elem == Elem::boolean;
+    const bool from_unsigned = vec::is_unsigned(from.elem);
     if (vec::is_float(from.elem)) {
       if (vec::is_float(to.elem)) return b_.CreateFPCast(v, ty);
       if (to.elem == Elem::boolean) return b_.CreateFCmpUNE(v, Constant::getNullValue(type(from)));
-      return intrinsic(to.elem == Elem::u8 ? Intrinsic::fptoui_sat : Intrinsic::fptosi_sat, {ty, type(from)}, {v});
+      return intrinsic(vec::is_unsigned(to.elem) ? Intrinsic::fptoui_sat : Intrinsic::fptosi_sat, {ty, type(from)},
+                       {v});
     }
     if (vec::is_float(to.elem)) return from_unsigned ? b_.CreateUIToFP(v, ty) : b_.CreateSIToFP(v, ty);
     if (to.elem == Elem::boolean) return b_.CreateICmpNE(v, zero(from));
@@ -478,7 +484,11 @@ class FunctionEmitter {
       case DType::f16:
       case DType::bf16: return b_.getInt16Ty();
       case DType::i64: return b_.getInt64Ty();
-      case DType::i32: return b_.getInt32Ty();
+      case DType::i32:
+      case DType::u32: return b_.getInt32Ty();
+      case DType::i16:
+      case DType::u16: return b_.getInt16Ty();
+      case DType::i8:
       case DType::u8:
       case DType::boolean: return b_.getInt8Ty();
     }

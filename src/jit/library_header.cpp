@@ -22,9 +22,13 @@ const char* c_type(DType d) {
     case DType::f64: return "double";
     case DType::f32: return "float";
     case DType::f16:
-    case DType::bf16: return "uint16_t";
+    case DType::bf16:
+    case DType::u16: return "uint16_t";
     case DType::i64: return "int64_t";
     case DType::i32: return "int32_t";
+    case DType::i16: return "int16_t";
+    case DType::i8: return "int8_t";
+    case DType::u32: return "uint32_t";
     case DType::u8:
     case DType::boolean: return "uint8_t";
   }

@@ -1,7 +1,7 @@
 // Element types of LEIR: the promotion, rounding and saturation of its stores.
 //
-// LEIR has all of NumPy's fixed integers, which the rest of the compiler has not; `as_dtype` gives the types that both
-// know. Values are held as double (reals) or int64 (the rest; u64 as the same bits).
+// LEIR has a u64, which the rest of the compiler has not; `as_dtype` gives the types that both know. Values are held as
+// double (reals) or int64 (the rest; u64 as the same bits).
 #pragma once
 
 #include <cstdint>

@@ -20,8 +20,8 @@ double identity(Fn fn, DType d) {
   switch (fn) {
     case Fn::mul:
     case Fn::logical_and: return 1;
-    case Fn::max: return d == DType::boolean || d == DType::u8 ? 0 : -inf;
-    case Fn::min: return d == DType::boolean ? 1 : d == DType::u8 ? 255 : inf;
+    case Fn::max: return is_real(d) ? -inf : static_cast<double>(least_integer(d));
+    case Fn::min: return is_real(d) ? inf : static_cast<double>(greatest_integer(d));
     default: return 0;
   }
 }

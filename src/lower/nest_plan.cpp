@@ -153,18 +153,19 @@ struct Planner {
   }
 
   int lanes_for(const std::vector<bool>& lanes) const {
-    bool f64 = false, four = false, i64 = false;
+    bool f64 = false, four = false, i64 = false, two = false;
     auto see = [&](DType d) {
       const DType c = compute_type(d);
       f64 |= c == DType::f64;
-      four |= c == DType::f32 || c == DType::i32;
+      four |= c == DType::f32 || c == DType::i32 || c == DType::u32;
+      two |= c == DType::i16 || c == DType::u16;
       i64 |= c == DType::i64;
     };
     for (size_t i = 0; i < n.nodes.size(); ++i)
       if (lanes[i]) see(n.nodes[i].dtype);
     for (const Write& w : n.stores) see(k.buffer(w.buffer).dtype);
     const int bytes = k.machine.vector_bytes;
-    return f64 ? bytes / 8 : four ? bytes / 4 : i64 ? bytes / 8 : std::min(bytes, 32);
+    return f64 ? bytes / 8 : four ? bytes / 4 : i64 ? bytes / 8 : std::min(two ? bytes / 2 : bytes, 32);
   }
 
   struct Choice {

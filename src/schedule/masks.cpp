@@ -22,7 +22,7 @@ std::optional<Expr> index_value(sym::Pool& syms, std::span<const tile::Node> nod
   const int64_t exact = n.dtype == DType::f64   ? int64_t{1} << 53
                         : n.dtype == DType::f32 ? int64_t{1} << 24
                         : n.dtype == DType::i64 ? sym::kHuge - 1
-                        : n.dtype == DType::i32 ? (int64_t{1} << 31) - 1
+                        : is_integer(n.dtype)   ? greatest_integer(n.dtype)
                                                 : 0;
   if (exact == 0) return std::nullopt;
   auto out = [&]() -> std::optional<Expr> {
@@ -217,8 +217,8 @@ std::optional<Expr> Lengths::symbol(sym::Pool& syms, const tile::Load& load, DTy
   auto [it, added] = symbols_.try_emplace(e);
   if (added) {
     constexpr int64_t kMost = int64_t{1} << 40;
-    const int64_t most = dtype == DType::i32 ? (int64_t{1} << 31) - 1 : dtype == DType::u8 ? 255 : kMost;
-    it->second = syms.fresh("length", {dtype == DType::u8 ? 0 : -most, most});
+    const int64_t most = std::min(greatest_integer(dtype), kMost);
+    it->second = syms.fresh("length", {is_unsigned(dtype) ? 0 : -most, most});
     elements_.emplace(it->second, std::move(e));
   }
   return it->second;

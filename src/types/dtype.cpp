@@ -16,16 +16,25 @@ struct Row {
   int64_t bytes;
   DTypeClass kind;
   DType compute;
-  int rank;           // promotion order
+  int rank;           // promotion order; of two integer types see promote()
   int mantissa_bits;  // including the hidden one; 0 for integers
   int max_exponent;   // of the largest finite value
+  bool is_unsigned;
 };
 
 constexpr Row kRows[kDTypes] = {
-    {"f64", 8, DTypeClass::real, DType::f64, 7, 53, 1023}, {"f32", 4, DTypeClass::real, DType::f32, 6, 24, 127},
-    {"f16", 2, DTypeClass::real, DType::f32, 4, 11, 15},   {"bf16", 2, DTypeClass::real, DType::f32, 5, 8, 127},
-    {"i64", 8, DTypeClass::integer, DType::i64, 3, 0, 0},  {"i32", 4, DTypeClass::integer, DType::i32, 2, 0, 0},
-    {"u8", 1, DTypeClass::integer, DType::u8, 1, 0, 0},    {"bool", 1, DTypeClass::boolean, DType::boolean, 0, 0, 0},
+    {"f64", 8, DTypeClass::real, DType::f64, 5, 53, 1023, false},
+    {"f32", 4, DTypeClass::real, DType::f32, 4, 24, 127, false},
+    {"f16", 2, DTypeClass::real, DType::f32, 2, 11, 15, false},
+    {"bf16", 2, DTypeClass::real, DType::f32, 3, 8, 127, false},
+    {"i64", 8, DTypeClass::integer, DType::i64, 1, 0, 0, false},
+    {"i32", 4, DTypeClass::integer, DType::i32, 1, 0, 0, false},
+    {"i16", 2, DTypeClass::integer, DType::i16, 1, 0, 0, false},
+    {"i8", 1, DTypeClass::integer, DType::i8, 1, 0, 0, false},
+    {"u32", 4, DTypeClass::integer, DType::u32, 1, 0, 0, true},
+    {"u16", 2, DTypeClass::integer, DType::u16, 1, 0, 0, true},
+    {"u8", 1, DTypeClass::integer, DType::u8, 1, 0, 0, true},
+    {"bool", 1, DTypeClass::boolean, DType::boolean, 0, 0, 0, true},
 };
 
 const Row& row(DType d) { return kRows[static_cast<int>(d)]; }
@@ -58,8 +67,25 @@ int64_t byte_size(DType d) { return row(d).bytes; }
 DTypeClass class_of(DType d) { return row(d).kind; }
 DType compute_type(DType d) { return row(d).compute; }
 
+bool is_unsigned(DType d) { return row(d).is_unsigned; }
+
+int64_t least_integer(DType d) {
+  return row(d).is_unsigned ? 0 : std::numeric_limits<int64_t>::min() >> (64 - 8 * row(d).bytes);
+}
+int64_t greatest_integer(DType d) {
+  if (d == DType::boolean) return 1;
+  return std::numeric_limits<int64_t>::max() >> (64 - 8 * row(d).bytes - (row(d).is_unsigned ? 1 : 0));
+}
+
 DType promote(DType a, DType b) {
   if ((a == DType::f16 && b == DType::bf16) || (a == DType::bf16 && b == DType::f16)) return DType::f32;
+  if (is_integer(a) && is_integer(b)) {
+    const auto holds = [](DType wide, DType d) {
+      return least_integer(wide) <= least_integer(d) && greatest_integer(wide) >= greatest_integer(d);
+    };
+    for (const DType d : {DType::u8, DType::i8, DType::u16, DType::i16, DType::u32, DType::i32, DType::i64})
+      if (holds(d, a) && holds(d, b)) return d;
+  }
   return row(a).rank >= row(b).rank ? a : b;
 }
 
@@ -74,12 +100,10 @@ double round_to(DType d, double v) {
 }
 
 int64_t wrap_to(DType d, int64_t v) {
-  switch (d) {
-    case DType::i32: return static_cast<int32_t>(static_cast<uint32_t>(v));
-    case DType::u8: return static_cast<uint8_t>(v);
-    case DType::boolean: return v != 0;
-    default: return v;
-  }
+  if (d == DType::boolean) return v != 0;
+  const int64_t unused = 64 - 8 * row(d).bytes;
+  const uint64_t top = static_cast<uint64_t>(v) << unused;
+  return row(d).is_unsigned ? static_cast<int64_t>(top >> unused) : static_cast<int64_t>(top) >> unused;
 }
 
 double unit_roundoff(DType d) { return is_real(d) ? std::ldexp(1.0, -row(d).mantissa_bits) : 0.0; }
@@ -143,6 +167,10 @@ int64_t load_integer(DType d, const void* p) {
   switch (d) {
     case DType::i64: return read<int64_t>(p);
     case DType::i32: return read<int32_t>(p);
+    case DType::i16: return read<int16_t>(p);
+    case DType::i8: return read<int8_t>(p);
+    case DType::u32: return read<uint32_t>(p);
+    case DType::u16: return read<uint16_t>(p);
     case DType::u8: return read<uint8_t>(p);
     case DType::boolean: return read<uint8_t>(p) != 0;
     default: CHECK(false, "{} is not an integer type", name(d));
@@ -163,7 +191,11 @@ void store_integer(DType d, void* p, int64_t v) {
   v = wrap_to(d, v);
   switch (d) {
     case DType::i64: return write(p, v);
-    case DType::i32: return write(p, static_cast<int32_t>(v));
+    case DType::i32:
+    case DType::u32: return write(p, static_cast<uint32_t>(v));
+    case DType::i16:
+    case DType::u16: return write(p, static_cast<uint16_t>(v));
+    case DType::i8:
     case DType::u8:
     case DType::boolean: return write(p, static_cast<uint8_t>(v));
     default: CHECK(false, "{} is not an integer type", name(d));
@@ -173,25 +205,11 @@ void store_integer(DType d, void* p, int64_t v) {
 int64_t real_to_integer(DType to, double v) {
   if (to == DType::boolean) return v != 0;  // NaN != 0 is true
   if (std::isnan(v)) return 0;
-  double lo = 0, hi = 0;
-  switch (to) {
-    case DType::i64:
-      lo = -0x1p63;
-      hi = 0x1p63;
-      break;
-    case DType::i32:
-      lo = -2147483648.0;
-      hi = 2147483647.0;
-      break;
-    case DType::u8:
-      lo = 0;
-      hi = 255;
-      break;
-    default: CHECK(false, "{} is not an integer type", name(to));
-  }
+  CHECK(is_integer(to), "{} is not an integer type", name(to));
+  const int64_t lo = least_integer(to), hi = greatest_integer(to);
   v = std::trunc(v);
-  if (v <= lo) return to == DType::i64 ? std::numeric_limits<int64_t>::min() : static_cast<int64_t>(lo);
-  if (v >= hi) return to == DType::i64 ? std::numeric_limits<int64_t>::max() : static_cast<int64_t>(hi);
+  if (v <= static_cast<double>(lo)) return lo;
+  if (v >= static_cast<double>(hi)) return hi;
   return static_cast<int64_t>(v);
 }
 

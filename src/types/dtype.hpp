@@ -7,8 +7,8 @@
 
 namespace cleave {
 
-enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean };
-constexpr int kDTypes = 8;
+enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u32, u16, u8, boolean };
+constexpr int kDTypes = 12;
 
 enum class DTypeClass : uint8_t { real, integer, boolean };
 
@@ -18,12 +18,16 @@ int64_t byte_size(DType dtype);
 DTypeClass class_of(DType dtype);
 inline bool is_real(DType d) { return class_of(d) == DTypeClass::real; }
 inline bool is_integer(DType d) { return class_of(d) == DTypeClass::integer; }
+bool is_unsigned(DType dtype);       // u32, u16, u8 and bool
+int64_t least_integer(DType dtype);  // of an integer type or bool
+int64_t greatest_integer(DType dtype);
 
 // The type in which values of this type are computed: f64 -> f64; f32, f16, bf16 -> f32; integers and bool are
-// themselves (i32 and u8 wrap after each operation).
+// themselves (narrow integers wrap after each operation).
 DType compute_type(DType dtype);
 
-// The common type of two operands: bool < u8 < i32 < i64 < f16, bf16 < f32 < f64; f16 with bf16 gives f32.
+// The common type of two operands: bool < integers < f16, bf16 < f32 < f64; f16 with bf16 gives f32, and two integer
+// types the narrowest that holds both (u8 with i8: i16; u32 with a signed one: i64).
 DType promote(DType a, DType b);
 
 // Rounds a real number to a real dtype, to nearest even, overflow to infinity; NaN stays NaN. f64 is the identity.

@@ -24,6 +24,10 @@ Elem elem_of(DType dtype) {
     case DType::bf16: return Elem::f32;
     case DType::i64: return Elem::i64;
     case DType::i32: return Elem::i32;
+    case DType::i16: return Elem::i16;
+    case DType::i8: return Elem::i8;
+    case DType::u32: return Elem::u32;
+    case DType::u16: return Elem::u16;
     case DType::u8: return Elem::u8;
     case DType::boolean: return Elem::boolean;
   }
@@ -36,6 +40,10 @@ DType dtype_of(Elem elem) {
     case Elem::f32: return DType::f32;
     case Elem::i64: return DType::i64;
     case Elem::i32: return DType::i32;
+    case Elem::i16: return DType::i16;
+    case Elem::i8: return DType::i8;
+    case Elem::u32: return DType::u32;
+    case Elem::u16: return DType::u16;
     case Elem::u8: return DType::u8;
     case Elem::boolean: return DType::boolean;
     case Elem::ptr: break;
@@ -49,7 +57,11 @@ int bit_width(Elem elem) {
     case Elem::i64:
     case Elem::ptr: return 64;
     case Elem::f32:
-    case Elem::i32: return 32;
+    case Elem::i32:
+    case Elem::u32: return 32;
+    case Elem::i16:
+    case Elem::u16: return 16;
+    case Elem::i8:
     case Elem::u8: return 8;
     case Elem::boolean: return 1;
   }

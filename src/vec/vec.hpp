@@ -19,7 +19,7 @@
 namespace cleave::vec {
 
 // Element types of values. f16 and bf16 exist in memory only: loads widen to f32, stores narrow.
-enum class Elem : uint8_t { f64, f32, i64, i32, u8, boolean, ptr };
+enum class Elem : uint8_t { f64, f32, i64, i32, i16, i8, u32, u16, u8, boolean, ptr };
 
 constexpr int kMaxLanes = 256;
 
@@ -38,7 +38,8 @@ Elem elem_of(DType dtype);  // of the compute type: f16 and bf16 give f32
 DType dtype_of(Elem elem);  // not for ptr
 int bit_width(Elem elem);   // bool counts as 1
 inline bool is_float(Elem e) { return e == Elem::f64 || e == Elem::f32; }
-inline bool is_int(Elem e) { return e == Elem::i64 || e == Elem::i32 || e == Elem::u8; }
+inline bool is_int(Elem e) { return e >= Elem::i64 && e <= Elem::u8; }
+inline bool is_unsigned(Elem e) { return e >= Elem::u32 && e <= Elem::boolean; }
 std::string print(Type type);  // f32x8, i64, ptr, boolx16
 inline Type type_of(DType dtype, int lanes) { return {elem_of(dtype), static_cast<uint16_t>(lanes)}; }
 

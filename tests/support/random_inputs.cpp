@@ -89,7 +89,7 @@ StridedInput random_input(Choices& c, DType dtype, Extents extents, Magnitude ma
     else if (dtype == DType::boolean)
       store_integer(dtype, at, c.chance(70));
     else
-      store_integer(dtype, at, dtype == DType::u8 ? c.between(0, 9) : c.between(-9, 9));
+      store_integer(dtype, at, is_unsigned(dtype) ? c.between(0, 9) : c.between(-9, 9));
   }
   return in;
 }

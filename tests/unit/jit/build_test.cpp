@@ -27,7 +27,7 @@ TEST(Build, ElementwiseNestsAreExact) {
       compare(elementwise(3, columns, e), {.specials = 0.2});
       if (HasFatalFailure()) return;
     }
-  for (const char* d : {"f64", "i64", "i32", "u8"})
+  for (const char* d : {"f64", "i64", "i32", "i16", "i8", "u32", "u16", "u8"})
     for (const int64_t columns : {1, 7, 33, 130})
       compare(elementwise(2, columns, "add(mul(%0, %1), max(%2, %0))", d), {.integers = 20});
 }
@@ -50,8 +50,8 @@ TEST(Build, HalfPrecisionIsWidenedAndRounded) {
 }
 
 TEST(Build, CastsKeepTheirMeaning) {
-  for (const char* from : {"f32", "f64", "i64", "i32", "u8", "bool", "f16"})
-    for (const char* to : {"f32", "f64", "i64", "i32", "u8", "bool"})
+  for (const char* from : {"f32", "f64", "i64", "i32", "i16", "i8", "u32", "u16", "u8", "bool", "f16"})
+    for (const char* to : {"f32", "f64", "i64", "i32", "i16", "i8", "u32", "u16", "u8", "bool"})
       compare(fmt::format("tile t {{ input X: {0}[41] argument 0 output Z: {1}[41] argument 0 kernel k {{ nest (i < "
                           "41) {{ Z[i] = cast(X[i], {1}) }} }} }}",
                           from, to),
@@ -139,7 +139,7 @@ TEST(Build, StridesTransposesAndPanels) {
 }
 
 TEST(Build, TransposingCopiesOfAllTypes) {
-  for (const char* d : {"f64", "f32", "f16", "bf16", "i64", "i32", "u8", "bool"})
+  for (const char* d : {"f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u32", "u16", "u8", "bool"})
     for (const int64_t n : {8, 16, 33, 64}) {
       compare(fmt::format(
                   "tile t {{ input X: {0}[2, {1}, 37] argument 0 output Z: {0}[2, 37, {1}] argument 0 "

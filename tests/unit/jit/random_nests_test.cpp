@@ -182,8 +182,9 @@ struct Generator {
 
 void run(uint64_t from, uint64_t to, Isa isa) {
   for (uint64_t seed = from; seed < to; ++seed) {
-    static const char* kTypes[] = {"f32", "f32", "f32", "f64", "i32", "i64", "u8", "bf16", "f16"};
-    const char* type = kTypes[seed % 9];
+    static const char* kTypes[] = {"f32",  "f32", "f32", "f64", "i32", "i64", "u8",
+                                   "bf16", "f16", "i16", "i8",  "u32", "u16"};
+    const char* type = kTypes[seed % 13];
     const bool real = is_real(*dtype_from_name(type));
     Generator g{Rng(seed), seed % 2 == 0 || !real, type, real};
     const std::string text = g.program();

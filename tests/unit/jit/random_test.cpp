@@ -45,7 +45,7 @@ class Generator {
   int some_lanes() { return pick<int>({1, 2, 3, 4, 8, 8, 16, 16, 24, 32}); }
   Value load() {
     const DType d = pick<DType>({DType::f32, DType::f32, DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32,
-                                 DType::i64, DType::u8, DType::boolean});
+                                 DType::i64, DType::i16, DType::i8, DType::u32, DType::u16, DType::u8, DType::boolean});
     const int lanes = some_lanes();
     const Value base = is_real(d) ? input_ : integers_;
     const int64_t offset = static_cast<int64_t>(rng_.below(64)) * byte_size(d);
@@ -84,7 +84,8 @@ class Generator {
       case 0: return load();
       case 1: {
         const Value v = pick(pool_);
-        return b_.cast(v, pick<Elem>({Elem::f32, Elem::f64, Elem::i64, Elem::i32, Elem::u8, Elem::boolean}));
+        return b_.cast(v, pick<Elem>({Elem::f32, Elem::f64, Elem::i64, Elem::i32, Elem::i16, Elem::i8, Elem::u32,
+                                      Elem::u16, Elem::u8, Elem::boolean}));
       }
       case 2: {
         const Value v = pick(pool_);
@@ -130,7 +131,8 @@ class Generator {
       }
       case 8: {
         const int lanes = some_lanes();
-        const DType d = pick<DType>({DType::f32, DType::f64, DType::bf16, DType::i32, DType::u8});
+        const DType d =
+            pick<DType>({DType::f32, DType::f64, DType::bf16, DType::i32, DType::i8, DType::u16, DType::u8});
         const Value indices = b_.bit_and(of_type({Elem::i64, static_cast<uint16_t>(lanes)}),
                                          b_.integer({Elem::i64, static_cast<uint16_t>(lanes)}, 63));
         return b_.gather(is_real(d) ? input_ : integers_, indices, d,

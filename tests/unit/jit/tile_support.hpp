@@ -53,7 +53,7 @@ inline Memory random_memory(const lower::Argument& a, const lower::Lowered& l, c
     if (a.dtype == DType::boolean)
       store_integer(a.dtype, p, static_cast<int64_t>(rng.below(2)));
     else if (!is_real(a.dtype))
-      store_integer(a.dtype, p, rng.between(a.dtype == DType::u8 ? 0 : -how.integers, how.integers));
+      store_integer(a.dtype, p, rng.between(is_unsigned(a.dtype) ? 0 : -how.integers, how.integers));
     else if (rng.chance(how.specials)) {
       const double odd[] = {NAN, INFINITY, -INFINITY, -0.0};
       store_real(a.dtype, p, odd[rng.below(4)]);
