@@ -268,6 +268,7 @@ Result<Values> import_grid_sample(NodeContext& c) {
   const int64_t rank = static_cast<int64_t>(image.size()) - 2;
   if (m.ok() && (rank < 1 || rank > 3 || out.size() != image.size() || !c.syms().is(out.back(), rank)))
     m.fail("image and grid do not fit");
+  m.same(image[0], out[0], "the batch axis");
   if (!m.ok()) return m.done({});
   const DType compute = compute_type(m.dtype(grid));
   grid = m.cast(grid, compute);
@@ -376,7 +377,8 @@ Result<Values> import_affine_grid(NodeContext& c) {
   const int64_t width = static_cast<int64_t>(rank) + 1;
   const ValueId grid = m.table("grid", m.dtype(theta), {static_cast<int64_t>(pixels), width}, table);
   const ValueId y = m.contract(grid, {"p", "k"}, theta, {"n", "r", "k"}, {"n", "p", "r"});
-  Shape shape{m.ok() ? m.shape(theta)[0] : sym::Expr{}};
+  if (!m.ok()) return m.done({});
+  Shape shape{m.shape(theta)[0]};
   for (const int64_t e : extents) shape.push_back(m.extent(e));
   shape.push_back(m.extent(width - 1));
   return m.done({m.reshape(y, shape)});

@@ -12,6 +12,11 @@ using Ints = std::vector<int64_t>;
 void Maker::take(Diagnostics errors) {
   if (!bad_) bad_ = std::move(errors);
 }
+void Maker::same(sym::Expr a, sym::Expr b, std::string_view what) {
+  if (!ok() || c_.syms().equal(a, b) == sym::Proof::yes) return;
+  fail(fmt::format("{} has the extents {} and {}", what, shown(c_.syms().print(a)), shown(c_.syms().print(b))));
+}
+
 void Maker::fail(std::string_view why) { take({c_.error(why)}); }
 
 ValueId Maker::in(size_t i) { return of(c_.id(i)); }

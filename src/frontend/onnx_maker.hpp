@@ -68,6 +68,8 @@ class Maker {
   int64_t constant(sym::Expr e, std::string_view what);
   Ints constants(ValueId v, std::string_view what);
 
+  // Fails unless the extents of two operands are one; broadcasting would stretch a 1.
+  void same(sym::Expr a, sym::Expr b, std::string_view what);
   bool ok() const { return !bad_; }
   void fail(std::string_view why);
   void take(Diagnostics errors);

@@ -57,6 +57,12 @@ Result<Values> import_batch_norm_training(NodeContext& c) {
   const ValueId x = m.in(0);
   if (m.ok() && m.rank(x) < 2) m.fail("its operand has no channel axis");
   if (!m.ok()) return m.done({});
+  for (size_t i = 1; i < 5; ++i) {
+    const ValueId each = m.in(i);
+    if (m.ok() && m.rank(each) != 1) m.fail(fmt::format("operand {} is no list of channels", i));
+    m.same(m.shape(each)[0], m.shape(x)[1], "the channel axis");
+  }
+  if (!m.ok()) return m.done({});
   const int64_t rank = static_cast<int64_t>(m.rank(x));
   Ints others = count_from(2, rank), behind = count_from(1, rank - 1);
   others.insert(others.begin(), 0);
@@ -79,6 +85,10 @@ namespace {
 ValueId likelihood_loss(Maker& m, ValueId x, ValueId target, std::optional<ValueId> weights) {
   NodeContext& c = m.context();
   if (m.ok() && (m.rank(x) < 2 || m.rank(target) + 1 != m.rank(x))) m.fail("scores and targets do not fit");
+  for (size_t i = 0; m.ok() && i < m.rank(target); ++i)
+    m.same(m.shape(x)[i == 0 ? 0 : i + 1], m.shape(target)[i], "an axis of scores and targets");
+  if (m.ok() && weights && m.rank(*weights) != 1) m.fail("its weights are no list of classes");
+  if (weights) m.same(m.shape(x)[1], m.shape(*weights)[0], "the axis of classes");
   if (!m.ok()) return {};
   const DType dtype = m.dtype(x);
   const Shape shape = m.shape(x);

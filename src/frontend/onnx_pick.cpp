@@ -216,6 +216,12 @@ Result<Values> import_tensor_scatter(NodeContext& c) {
   if (m.ok() && (axis == 0 || full.size() != part.size())) m.fail("cache and update do not fit");
   if (!m.ok()) return m.done({});
   const size_t a = static_cast<size_t>(axis);
+  for (size_t i = 0; i < full.size(); ++i)
+    if (i != a) m.same(full[i], part[i], "an axis of cache and update");
+  if (c.syms().at_most(part[a], full[a]) == sym::Proof::no) m.fail("the update is longer than the cache");
+  if (m.ok() && c.has(2) && m.rank(m.in(2)) != 1) m.fail("its indices are no list");
+  if (c.has(2)) m.same(m.shape(m.in(2))[0], full[0], "the batch axis");
+  if (!m.ok()) return m.done({});
   // Position p of the cache takes element p - start of the update.
   ValueId start = c.has(2) ? m.cast(m.in(2), kPosition) : m.broadcast(m.number(0, kPosition), {full[0]});
   start = m.unsqueeze(start, count_from(1, rank));
@@ -307,6 +313,8 @@ Result<Values> import_reverse_sequence(NodeContext& c) {
   if (m.ok() && batch == time) m.fail("batch and time are one axis");
   if (!m.ok()) return m.done({});
   ValueId length = m.cast(m.in(1), kPosition);
+  if (m.ok() && m.rank(length) != 1) m.fail("its lengths are no list");
+  m.same(m.shape(length)[0], shape[static_cast<size_t>(batch)], "the batch axis");
   length = m.unsqueeze(length, count_from(1, rank - batch));
   const ValueId t = m.iota(shape, time, kPosition);
   const ValueId turned = m.sub(m.add(length, -1), t);

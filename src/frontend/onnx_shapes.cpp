@@ -131,6 +131,7 @@ Result<Values> import_trilu(NodeContext& c) {
 
 Result<Values> import_concat(NodeContext& c) {
   const size_t rank = c.rank(0);
+  if (!c.attribute("axis")) return c.error("`axis` is missing");
   TRY_ASSIGN(const int64_t axis, c.axis(c.attribute_int("axis", 0), rank));
   bool known = rank == 1;
   std::vector<sym::Expr> elements;
@@ -305,6 +306,9 @@ Result<Values> import_split(NodeContext& c) {
     const int64_t wanted = c.attribute_int("num_outputs", parts);
     if (wanted != parts) return c.error(fmt::format("it has {} results and `num_outputs` {}", parts, wanted));
     if (const auto n = syms.as_constant(extent)) {
+      // Only `num_outputs`, since opset 18, allows a smaller last part.
+      if (*n % parts != 0 && !c.attribute("num_outputs"))
+        return c.error(fmt::format("an axis of {} has no {} equal parts", *n, parts));
       const int64_t chunk = (*n + parts - 1) / parts;
       for (int64_t i = 0, left = *n; i < parts; ++i) {
         sizes.push_back(syms.constant(std::min(chunk, left)));

@@ -25,6 +25,9 @@ ValueId transform(Maker& m, ValueId x, int64_t axis, int64_t length, bool invers
   const auto& syms = m.context().syms();
   const bool complex = syms.is(m.shape(x).back(), 2);
   if (!complex && !syms.is(m.shape(x).back(), 1)) m.fail("its last axis holds neither one nor two numbers");
+  if (onesided && complex != inverse)
+    m.fail(inverse ? "the inverse of half a spectrum needs complex numbers"
+                   : "half a spectrum is that of real numbers");
   int64_t n = m.constant(m.shape(x)[static_cast<size_t>(axis)], "the axis of the transform");
   if (m.ok() && (length < 1 || length > kMaxLength))
     m.fail(fmt::format("a transform of {} elements is not supported, the most are {}", length, kMaxLength));

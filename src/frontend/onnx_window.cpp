@@ -144,6 +144,8 @@ Ints kernel_of(Maker& m, const Shape& x, const Shape& w, int64_t groups, size_t 
     sizes.push_back(m.constant(w[i], "the kernel's extent"));
     if (m.ok() && (sizes.back() < 1 || sizes.back() > kMaxKernel)) m.fail("its kernel has an empty axis");
   }
+  const auto given = c.attribute_ints("kernel_shape");
+  if (given && *given != sizes) m.fail("`kernel_shape` is not the shape of its weights");
   return sizes;
 }
 

@@ -31,6 +31,26 @@ def small(**more):
     return dict(budget="4c", threads=1, **more)
 
 
+def onnx_relu() -> bytes:
+    """relu of x: f32[3], written as protobuf writes it: (field number, content)."""
+    def message(*fields):
+        out = b""
+        for number, content in fields:
+            if isinstance(content, int):
+                out += bytes([number << 3, content])
+            else:
+                content = content.encode() if isinstance(content, str) else content
+                out += bytes([number << 3 | 2, len(content)]) + content
+        return out
+
+    def value(name):
+        return message((1, name), (2, message((1, message((1, 1), (2, message((1, message((1, 3))))))))))
+
+    node = message((1, "x"), (2, "y"), (4, "Relu"))
+    graph = message((1, node), (2, "g"), (11, value("x")), (12, value("y")))
+    return message((1, 8), (7, graph), (8, message((1, ""), (2, 17))))
+
+
 class Graphs(unittest.TestCase):
     def test_built_by_operators(self):
         g = cleave.Graph("mlp")
@@ -104,8 +124,7 @@ class Programs(unittest.TestCase):
 
     def test_types_that_there_are_not_are_refused_by_name(self):
         x = np.zeros((4, 16), np.float32)
-        for dtype, name in ((np.int8, "i8"), (np.int16, "i16"), (np.uint16, "u16"), (np.uint32, "u32"), (np.uint64, "u64"),
-                            (np.complex64, "c64")):
+        for dtype, name in ((np.uint64, "u64"), (np.complex64, "c64")):
             with self.assertRaisesRegex(cleave.UnsupportedError, f"arrays of {name} ") as caught:
                 self.program(x.astype(dtype), a=1.0)
             self.assertEqual(caught.exception.code, "CLV6006")
@@ -113,6 +132,24 @@ class Programs(unittest.TestCase):
             self.assertIn("f32", caught.exception.hint)
             with self.assertRaisesRegex(cleave.UnsupportedError, f"arrays of {name} "):
                 cleave.Graph("g").constant("W", x.astype(dtype))
+
+    def test_narrow_integers_wrap_as_numpys(self):
+        for dtype, name in ((np.int8, "i8"), (np.int16, "i16"), (np.uint8, "u8"), (np.uint16, "u16"), (np.uint32, "u32")):
+            g = cleave.Graph("narrow")
+            x, y = g.input("X", (37,), name), g.input("Y", (37,), name)
+            w = g.constant("W", np.arange(37, dtype=dtype))
+            g.output(x * y + w, "sum")
+            g.output(g.max(x, y), "max")
+            g.output(g.lt(x, y), "less")
+            g.output(g.cast(x, dtype="f32"), "real")
+            program = cleave.compile(g)
+            rng, limits = np.random.default_rng(1), np.iinfo(dtype)
+            a, b = (rng.integers(limits.min, limits.max, 37, dtype=dtype, endpoint=True) for _ in range(2))
+            got = program(a, b)
+            want = (a * b + np.arange(37, dtype=dtype), np.maximum(a, b), a < b, a.astype(np.float32))
+            for one, other in zip(got, want):
+                self.assertEqual(one.dtype, other.dtype)
+                np.testing.assert_array_equal(one, other, err_msg=name)
 
     def test_several_threads_call_at_once(self):
         x = [np.random.default_rng(i).standard_normal((7, 16)).astype(np.float32) for i in range(8)]
@@ -203,6 +240,33 @@ class Results(unittest.TestCase):
         if not (ROOT / "examples/gpt2_block.weights").exists():
             self.skipTest("`make weights` was not run")
         self.assertTrue(cleave.Graph.load(ROOT / "examples/gpt2_block.onnx").inputs)
+
+    def test_an_onnx_model_in_memory(self):
+        class Model:  # as onnx.ModelProto is
+            def __init__(self, data):
+                self.data = data
+
+            def SerializeToString(self):
+                if self.data is None:
+                    raise ValueError("too large")
+                return self.data
+
+        data = onnx_relu()
+        x = np.array([-1, 2, 3], np.float32)
+        for model in (data, bytearray(data), memoryview(data), Model(data)):
+            np.testing.assert_array_equal(cleave.compile(model)(x), [0, 2, 3])
+        np.testing.assert_array_equal(cleave.optimize(Model(data), **small())(x), [0, 2, 3])
+        self.assertEqual(cleave.Graph.from_onnx(data).inputs, [("x", "f32", [3])])
+        for model, code in ((data[:-3], "CLV3004"), (b"", "CLV3004"), (Model(None), "")):
+            with self.assertRaises(cleave.InvalidError) as caught:
+                cleave.compile(model)
+            self.assertEqual(caught.exception.code, code)
+        here = ROOT / "tests/data"
+        outside = (here / "gpt2_block_dynamic.onnx").read_bytes()  # its weights lie in a file that is not there
+        for folder in ("", here):
+            with self.assertRaises(cleave.InvalidError) as caught:
+                cleave.Graph.from_onnx(outside, folder=folder)
+            self.assertEqual(caught.exception.code, "CLV3006")
 
 
 class Package(unittest.TestCase):

@@ -96,8 +96,8 @@ TEST(Messages, Arrays) {
   const std::string complex(
       "\x93NUMPY\x01\x00\x3a\x00{'descr': '<c8', 'fortran_order': False, 'shape': (1,)}  \n12345678", 76);
   EXPECT_EQ(message(parse_npy(std::as_bytes(std::span(complex)), "a.npy")),
-            "error[CLV3021]: `a.npy` has the dtype <c8, which is not supported\n  hint: f8 f4 f2 V2 (bf16) i8 i4 u1 "
-            "and b1 are\n");
+            "error[CLV3021]: `a.npy` has the dtype <c8, which is not supported\n  hint: f8 f4 f2 V2 (bf16) i8 i4 i2 "
+            "i1 u4 u2 u1 and b1 are\n");
 }
 
 }  // namespace

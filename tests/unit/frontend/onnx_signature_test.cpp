@@ -101,6 +101,63 @@ TEST(OnnxSignature, AttributesOfAnotherKindAreRefusedOverAllOperators) {
   EXPECT_GT(tried, 500u);
 }
 
+std::string said(const OnnxModel& m) {
+  const auto g = m.import();
+  return g.ok() ? "" : render(g.errors(), nullptr);
+}
+
+// Extents of 1 would be stretched, and picks would read elsewhere, where ONNX wants equal extents.
+TEST(OnnxSignature, ExtentsThatOnlyBroadcastAreRefused) {
+  OnnxModel norm(15);
+  norm.input("x", {"2", "3", "4"}).input("s", {"3"}).input("m", {"1"});
+  norm.node("BatchNormalization", {"x", "s", "s", "m", "s"}, {"y"}, {{"training_mode", int64_t{1}}}).output("y");
+  EXPECT_THAT(said(norm), HasSubstr("the channel axis has the extents 1 and 3"));
+  OnnxModel grid(20);
+  grid.input("x", {"1", "1", "4", "4"})
+      .input("g", {"7", "2", "2", "2"})
+      .node("GridSample", {"x", "g"}, {"y"})
+      .output("y");
+  EXPECT_THAT(said(grid), HasSubstr("the batch axis has the extents 1 and 7"));
+  OnnxModel loss(13);
+  loss.input("x", {"3", "5"}).input("t", {"1"}, onnx::TensorProto::INT64);
+  loss.node("NegativeLogLikelihoodLoss", {"x", "t"}, {"y"}).output("y");
+  EXPECT_THAT(said(loss), HasSubstr("scores and targets has the extents 3 and 1"));
+  OnnxModel cache(24);
+  cache.input("c", {"2", "1", "4", "5"}).input("u", {"2", "1", "1", "1"});
+  cache.node("TensorScatter", {"c", "u"}, {"y"}).output("y");
+  EXPECT_THAT(said(cache), HasSubstr("cache and update has the extents 5 and 1"));
+  OnnxModel turned(10);
+  turned.input("x", {"4", "4"}).input("n", {}, onnx::TensorProto::INT64);
+  turned.node("ReverseSequence", {"x", "n"}, {"y"}).output("y");
+  EXPECT_THAT(said(turned), HasSubstr("its lengths are no list"));
+}
+
+TEST(OnnxSignature, AttributesOutOfRangeAreRefused) {
+  const auto refused = [](const std::string& op, const std::vector<std::string>& extents,
+                          const std::vector<std::pair<std::string, OnnxAttribute>>& attributes, const char* why,
+                          std::vector<std::string> results = {"y"}) {
+    OnnxModel m(17);
+    m.input("x", extents).node(op, {"x"}, results, attributes);
+    for (const std::string& r : results) m.output(r);
+    EXPECT_THAT(said(m), AllOf(HasSubstr(fmt::format("node `{}_1`", op)), HasSubstr(why)));
+  };
+  using Ints = std::vector<int64_t>;
+  refused("Transpose", {"3"}, {{"perm", Ints{3}}}, "`perm` [3] is no order of 1 axes");
+  refused("Transpose", {"3", "4"}, {{"perm", Ints{0}}}, "no order of 2 axes");
+  refused("Transpose", {"3", "4"}, {{"perm", Ints{1, 1}}}, "no order of 2 axes");
+  refused("Transpose", {"3", "4"}, {{"perm", Ints{1, -2}}}, "no order of 2 axes");
+  refused("Concat", {"3"}, {}, "`axis` is missing");
+  refused("Split", {"7"}, {}, "an axis of 7 has no 2 equal parts", {"y", "z"});
+  refused("DFT", {"1", "8", "2"}, {{"onesided", int64_t{1}}}, "half a spectrum is that of real numbers");
+  OnnxModel conv(11);
+  conv.input("x", {"1", "1", "5", "5"}).input("w", {"1", "1", "3", "3"});
+  conv.node("ConvTranspose", {"x", "w"}, {"y"}, {{"kernel_shape", Ints{3}}}).output("y");
+  EXPECT_THAT(said(conv), HasSubstr("`kernel_shape` is not the shape of its weights"));
+  OnnxModel masked(23);
+  masked.input("q", {"1", "2", "3", "4"}).input("m", {}).node("Attention", {"q", "q", "q", "m"}, {"y"}).output("y");
+  EXPECT_THAT(said(masked), HasSubstr("its mask has 0 axes"));
+}
+
 TEST(OnnxSignature, AnAttributeTwiceIsRefused) {
   OnnxModel m;
   m.input("x", {"2", "3"});
