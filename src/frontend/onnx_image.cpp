@@ -268,8 +268,8 @@ Result<Values> import_grid_sample(NodeContext& c) {
   const int64_t rank = static_cast<int64_t>(image.size()) - 2;
   if (m.ok() && (rank < 1 || rank > 3 || out.size() != image.size() || !c.syms().is(out.back(), rank)))
     m.fail("image and grid do not fit");
-  m.same(image[0], out[0], "the batch axis");
   if (!m.ok()) return m.done({});
+  m.same(image[0], out[0], "the batch axis");
   const DType compute = compute_type(m.dtype(grid));
   grid = m.cast(grid, compute);
   const int64_t count = mode == "nearest" ? 1 : mode == "linear" ? 2 : 4;
