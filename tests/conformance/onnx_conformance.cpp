@@ -184,6 +184,26 @@ Graph load(const fs::path& model, const std::vector<OnnxKnown>& inputs) {
   }
 }
 
+// NumPy has no bf16: the data of some tests is its bits, as UINT16. Says whether there are such.
+bool as_bf16(std::vector<OnnxKnown>& tensors) {
+  bool any = false;
+  for (OnnxKnown& t : tensors)
+    if (t.dtype == DType::u16) {
+      t.dtype = DType::bf16;
+      any = true;
+    }
+  return any;
+}
+
+Graph load_any(const fs::path& model, std::vector<OnnxKnown>& inputs) {
+  try {
+    return load(model, inputs);
+  } catch (const Error& e) {
+    if (e.code() != "CLV3005" || !as_bf16(inputs)) throw;
+    return load(model, inputs);
+  }
+}
+
 Outcome run(const fs::path& folder) {
   try {
     std::vector<fs::path> sets;
@@ -201,7 +221,7 @@ Outcome run(const fs::path& folder) {
         (void)Graph::load((folder / "model.onnx").string());
         return {"refused", subject(e)};
       }
-      const Graph graph = load(folder / "model.onnx", inputs);
+      const Graph graph = load_any(folder / "model.onnx", inputs);
       const Program program = Program::compile(graph);
       std::vector<Tensor> tensors;
       for (const auto& i : inputs) tensors.push_back(tensor_of(i));
@@ -211,6 +231,7 @@ Outcome run(const fs::path& folder) {
         return {"failed", fmt::format("{} outputs, expected are {}", results.size(), outputs.size())};
       for (size_t i = 0; i < results.size(); ++i) {
         const std::string name = program.outputs()[i].name;
+        if (results[i].type == ElementType::bf16 && outputs[i].dtype == DType::u16) outputs[i].dtype = DType::bf16;
         if (difference(results[i], outputs[i], name).empty()) continue;
         const auto allowed = derived(graph, inputs);
         const std::string bad =

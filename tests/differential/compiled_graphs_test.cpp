@@ -42,7 +42,7 @@ TEST(CompiledGraphs, EqualTheEvaluatorOnNarrowIntegers) {
   const auto target = jit::target_for(host_machine().isa);
   constexpr const char* kNarrow[] = {"i8", "i16", "u16", "u32", "u8"};
   size_t judged = 0;
-  for (uint64_t seed = 1; seed <= 1500; ++seed) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
     testing::Choices choices(seed);
     testing::RandomGraphOptions options;
     options.max_elements = 512;
@@ -57,7 +57,7 @@ TEST(CompiledGraphs, EqualTheEvaluatorOnNarrowIntegers) {
     ASSERT_TRUE(wrong.empty()) << "seed " << seed << "\n" << after << "\n" << wrong;
     ++judged;
   }
-  EXPECT_GT(judged, 200u);
+  EXPECT_GT(judged, 80u);
 }
 
 }  // namespace
