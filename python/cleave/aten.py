@@ -582,7 +582,7 @@ def _gather(e, x, axis, index, **_):
     """Along one axis, at a place for each element: a gather from the flattened tensor."""
     rank, shape, out = e.rank(x), e.shape(x), e.shape()
     if rank == 0:
-        return e.value(x)
+        return e.broadcast(e.value(x), out)
     axis, flat = e.axis(axis, rank), None
     for a in range(rank):
         at = e.value(index, "i64") if a == axis else e.add("iota", shape=out, axis=a, dtype="i64")

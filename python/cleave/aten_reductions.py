@@ -68,6 +68,9 @@ def _arg(e, x, axis=None, keepdim=False):
 
 @row("aten.topk")
 def _topk(e, x, k, axis=-1, largest=True, is_sorted=True):
+    if e.rank(x) == 0:
+        both = e.add("topk", e.reshape(e.value(x), [1]), k=e.number(k), axis=0, largest=bool(largest))
+        return tuple(e.reshape(v, e.shape()) for v in both)
     return e.add("topk", e.value(x), k=e.number(k), axis=e.axis(axis, e.rank(x)), largest=bool(largest))
 
 
