@@ -212,12 +212,14 @@ class CLEAVE_API Threads {
 };
 
 struct CompileOptions {
-  std::map<std::string, int64_t> dims;         // dimensions to fix now; the others follow from the inputs of each run
-  std::map<std::string, int64_t> typical;      // what those are expected to be: speed is chosen for these values
-  int threads = 1;                             // that the schedule is made for
-  bool search = true;                          // look for equal graphs that are cheaper
-  std::optional<std::string> cache_directory;  // of measurements of this machine; not given: the command's
-  std::function<bool()> interrupted;           // asked now and then; true ends the compilation with an Error
+  std::map<std::string, int64_t> dims;     // dimensions to fix now; the others follow from the inputs of each run
+  std::map<std::string, int64_t> typical;  // what those are expected to be: speed is chosen for these values
+  int threads = 1;                         // that the schedule is made for
+  bool search = true;                      // look for equal graphs that are cheaper
+  // Of measurements of this machine and of programs that were compiled: what is asked for again is loaded. Not given:
+  // the command's; empty: nothing is kept.
+  std::optional<std::string> cache_directory;
+  std::function<bool()> interrupted;  // asked now and then; true ends the compilation with an Error
 };
 
 // Compiled code. Thread-safe; runs of one program may overlap.
@@ -233,15 +235,19 @@ class CLEAVE_API Program {
   std::vector<Argument> inputs() const;
   std::vector<Argument> scalars() const;
   std::vector<Argument> outputs() const;
-  std::vector<std::vector<int64_t>> output_shapes(const std::vector<std::vector<int64_t>>& input_shapes) const;
+  std::vector<std::string> dims() const;  // those that are open
+  // `dims` gives values to dimensions that do not follow from the shapes of inputs, here and in run(): the longest
+  // request of a ragged batch, say.
+  std::vector<std::vector<int64_t>> output_shapes(const std::vector<std::vector<int64_t>>& input_shapes,
+                                                  const std::map<std::string, int64_t>& dims = {}) const;
   size_t compilations() const;  // 2 once calls needed the unfused schedule too (extents of 0, ends of a range), else 1
 
   // Zero-copy: memory that is not dense is copied, and so are outputs that overlap other arguments.
   void run(std::span<const View> inputs, std::span<const View> outputs, std::span<const double> scalars = {},
-           const Threads* threads = nullptr) const;
+           const Threads* threads = nullptr, const std::map<std::string, int64_t>& dims = {}) const;
   // Into new memory.
   std::vector<Tensor> run(std::span<const View> inputs, std::span<const double> scalars = {},
-                          const Threads* threads = nullptr) const;
+                          const Threads* threads = nullptr, const std::map<std::string, int64_t>& dims = {}) const;
   std::vector<Tensor> run(std::initializer_list<Tensor> inputs) const;
 
   struct Impl;

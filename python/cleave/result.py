@@ -12,14 +12,20 @@ from .graph import Graph
 
 
 class Program:
-    """A compiled program. Call it with arrays in the order of `inputs`, scalars by name; one that was made from a function or a
-    module of PyTorch takes the arguments of that. Safe to call from several threads."""
+    """A compiled program. Call it with arrays in the order of `inputs`, scalars by name, and by name the values of dimensions
+    that do not follow from the shapes (the longest request of a ragged batch); one that was made from a function or a module
+    of PyTorch takes the arguments of that. Safe to call from several threads."""
 
     def __init__(self, native, threads: int | None = None, exported=None):
         self._native = native
         self._threads = threads  # None: as many as are current at each call
         self._exported = exported
         self.inputs, self.outputs, self.scalars = native.inputs(), native.outputs(), native.scalars()
+
+    @property
+    def dims(self) -> list:
+        """The names of the dimensions that are open."""
+        return self._native.dims()
 
     @property
     def compilations(self) -> int:
@@ -45,16 +51,17 @@ class Program:
             if name not in scalars:
                 raise InvalidError(f"the scalar `{name}` is missing", node=name, hint=f"program(..., {name}=1.0)")
             numbers.append(float(scalars.pop(name)))
+        dims = {name: int(scalars.pop(name)) for name in self._native.dims() if name in scalars} if scalars else {}
         if scalars:
-            raise InvalidError(f"`{next(iter(scalars))}` is no scalar of this program")
+            raise InvalidError(f"`{next(iter(scalars))}` is no scalar and no open dimension of this program")
         ready = [_arrays.given(a) for a in arrays]
-        shapes = self._native.output_shapes([_arrays.shape(a) for a in ready])
+        shapes = self._native.output_shapes([_arrays.shape(a) for a in ready], dims)
         torch_like = self._exported is not None or any(_arrays.is_torch(a) for a in arrays)
         if out is None:
             results = [_arrays.empty(torch_like, dtype, shape) for (_, dtype, _), shape in zip(self.outputs, shapes)]
         else:
             results = list(out) if isinstance(out, (list, tuple)) else [out]
-        self._native.run(ready, results, numbers, _arrays.pool(self._threads or _arrays.current_threads()))
+        self._native.run(ready, results, numbers, _arrays.pool(self._threads or _arrays.current_threads()), dims)
         return results
 
     def __repr__(self) -> str:

@@ -257,19 +257,23 @@ NB_MODULE(_native, m) {
       .def("inputs", [](const cleave::Program& p) { return to_python(p.inputs()); })
       .def("scalars", [](const cleave::Program& p) { return to_python(p.scalars()); })
       .def("outputs", [](const cleave::Program& p) { return to_python(p.outputs()); })
-      .def("output_shapes", &cleave::Program::output_shapes, "input_shapes"_a)
+      .def("dims", &cleave::Program::dims)
+      .def("output_shapes", &cleave::Program::output_shapes, "input_shapes"_a,
+           "dims"_a = std::map<std::string, int64_t>())
       .def("compilations", &cleave::Program::compilations)
       .def(
           "run",
           [](const cleave::Program& p, const std::vector<ConstArray>& inputs, const std::vector<Array>& outputs,
-             const std::vector<double>& scalars, const cleave::Threads* threads) {
+             const std::vector<double>& scalars, const cleave::Threads* threads,
+             const std::map<std::string, int64_t>& dims) {
             const std::vector<cleave::View> in = views_of(inputs);
             std::vector<cleave::View> out;
             for (const Array& a : outputs) out.push_back(view_of(a));
             const nb::gil_scoped_release unlocked;
-            p.run(in, out, scalars, threads);
+            p.run(in, out, scalars, threads, dims);
           },
-          "inputs"_a, "outputs"_a, "scalars"_a = std::vector<double>(), "threads"_a = nb::none());
+          "inputs"_a, "outputs"_a, "scalars"_a = std::vector<double>(), "threads"_a = nb::none(),
+          "dims"_a = std::map<std::string, int64_t>());
 
   nb::class_<cleave::Optimized>(m, "Optimized")
       .def("program", &cleave::Optimized::program)

@@ -24,6 +24,7 @@ class Compiled {
   // Views and scalars in the order of the graph; `dims` has a value for each open dimension. Calls may overlap.
   void run(std::span<const View> inputs, std::span<const View> outputs, std::span<const double> scalars,
            const std::map<std::string, int64_t>& dims, Executor* executor) const;
+  const std::vector<uint8_t>& object() const { return built_.object(); }
 
  private:
   void bind_constants(const graph::Graph& graph);

@@ -6,6 +6,8 @@
 #include "driver/artefact.hpp"
 #include "driver/dims.hpp"
 #include "graph/integer_rules.hpp"
+#include "driver/program_cache.hpp"
+#include "runtime/timing.hpp"
 
 namespace cleave {
 
@@ -24,9 +26,11 @@ struct Signature {
   std::vector<int64_t> extents;
 };
 
+using DimValues = std::map<std::string, int64_t>;
+
 // What a program is for one set of extents.
 struct Shapes {
-  std::map<std::string, int64_t> dims;
+  DimValues dims;
   std::vector<Signature> inputs, outputs;
   std::vector<graph::IntegerRule> integers;
 };
@@ -156,10 +160,10 @@ struct Program::Impl {
   mutable std::mutex mutex;
   mutable std::unique_ptr<Made> made;  // stays once it is there
 
-  std::map<std::string, int64_t> values(std::span<const std::vector<int64_t>> shapes) const;
-  std::shared_ptr<const Shapes> shapes_for(std::span<const std::vector<int64_t>> shapes) const;
+  DimValues values(std::span<const std::vector<int64_t>> shapes, const DimValues& given) const;
+  std::shared_ptr<const Shapes> shapes_for(std::span<const std::vector<int64_t>> shapes, const DimValues& given) const;
   std::shared_ptr<const Compiled> code_for(const Shapes& shapes) const;
-  void make(const std::map<std::string, int64_t>& typical) const;
+  void make(const DimValues& typical) const;
 };
 
 namespace {
@@ -194,7 +198,7 @@ std::map<std::string, int64_t> values_of(const graph::Graph& g, std::span<const 
 }  // namespace
 
 // Code for every value of the open dimensions; the schedule is chosen for the typical ones.
-void Program::Impl::make(const std::map<std::string, int64_t>& typical) const {
+void Program::Impl::make(const DimValues& typical) const {
   const std::lock_guard pool(source->mutex);
   driver::Compilation c;
   c.options.threads = options.threads;
@@ -209,33 +213,59 @@ void Program::Impl::make(const std::map<std::string, int64_t>& typical) const {
   c.input.format = driver::Format::graph;
   c.input.graph = source->graph;
   if (options.interrupted) c.options.interrupted = options.interrupted;
-  for (const auto& [first, last] : {std::pair{"bind", "search"}, std::pair{"schedule", "schedule"}}) {
+  const auto passes = [&](const char* first, const char* last) {
     if (Diagnostics bad = driver::run_passes(c, last, first); !bad.empty()) raise(bad);
     if (c.options.interrupted()) throw Error(Error::Kind::interrupted, "", "", "", "the compilation was interrupted");
+  };
+  passes("bind", "bind");
+  c.machine = take(driver::machine_for(c.options));
+  const driver::ProgramCache cache(c.options.cache_dir);
+  const std::string key = cache.key(c);
+  std::optional<driver::ChosenProgram> chosen = cache.find(key, c.machine);
+  const bool known = chosen.has_value();
+  if (!known) {
+    passes("expand", "search");
+    passes("schedule", "schedule");
+    chosen = {driver::chosen_candidate(c).program, {}, std::nullopt};
+    if (!typical.empty()) chosen->unfused = c.unfused->program;
   }
-  auto fresh = std::make_unique<Made>(*c.bound, driver::chosen_candidate(c).program, c.machine, std::vector<uint8_t>{});
-  if (!typical.empty()) fresh->set_unfused(c.unfused->program);
+  auto fresh = std::make_unique<Made>(*c.bound, chosen->program, c.machine, std::move(chosen->object));
+  if (chosen->unfused) fresh->set_unfused(*chosen->unfused);
+  // What a search that ran short of time chose is no lasting answer.
+  if (!known && runtime::wall_seconds() - c.started < c.options.budget.seconds / 2) {
+    chosen->object = fresh->chosen->object();
+    cache.keep(key, *chosen, c.machine);
+  }
   made = std::move(fresh);
   // A range of one value is no open dimension.
   dims.clear();
   for (const sym::Expr d : made->graph.dims()) dims.push_back(made->graph.syms().symbol_name(d));
 }
 
-std::map<std::string, int64_t> Program::Impl::values(std::span<const std::vector<int64_t>> shapes) const {
+DimValues Program::Impl::values(std::span<const std::vector<int64_t>> shapes, const DimValues& given) const {
   const std::unique_lock pool = made ? std::unique_lock<std::mutex>() : std::unique_lock(source->mutex);
-  std::map<std::string, int64_t> out = values_of(made ? made->graph : source->graph, shapes);
+  DimValues out = values_of(made ? made->graph : source->graph, shapes);
+  for (const auto& [name, value] : given) {
+    if (std::find(dims.begin(), dims.end(), name) == dims.end()) raise(diagnose(Code::undefined_name, name));
+    const auto [known, fresh] = out.emplace(name, value);
+    if (!fresh && known->second != value)
+      raise(diagnose(Code::wrong_input, name,
+                     fmt::format("the value {} is given, by the inputs it is {}", value, known->second)));
+  }
   std::erase_if(out, [&](const auto& v) { return std::find(dims.begin(), dims.end(), v.first) == dims.end(); });
   for (const std::string& d : dims)
     if (!out.count(d)) raise(diagnose(Code::unbound_dim, d, d));
   return out;
 }
 
-std::shared_ptr<const Shapes> Program::Impl::shapes_for(std::span<const std::vector<int64_t>> shapes) const {
+std::shared_ptr<const Shapes> Program::Impl::shapes_for(std::span<const std::vector<int64_t>> shapes,
+                                                        const DimValues& given) const {
   const std::lock_guard lock(mutex);
-  std::map<std::string, int64_t> at_call = values(shapes);
+  DimValues at_call = values(shapes, given);
   if (!made) {
     make(at_call);
-    at_call = values(shapes);
+    // A range of one value is no open dimension any more.
+    std::erase_if(at_call, [&](const auto& v) { return std::find(dims.begin(), dims.end(), v.first) == dims.end(); });
   }
   std::vector<int64_t> key;
   for (const std::string& d : dims) key.push_back(at_call.at(d));
@@ -333,20 +363,26 @@ size_t Program::compilations() const {
   return impl_->made ? 1 + (impl_->made->fallback != nullptr) : 0;
 }
 
-std::vector<std::vector<int64_t>> Program::output_shapes(const std::vector<std::vector<int64_t>>& input_shapes) const {
+std::vector<std::string> Program::dims() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->dims;
+}
+
+std::vector<std::vector<int64_t>> Program::output_shapes(const std::vector<std::vector<int64_t>>& input_shapes,
+                                                         const DimValues& dims) const {
   return guarded([&] {
     std::vector<std::vector<int64_t>> out;
-    for (const Signature& s : impl_->shapes_for(input_shapes)->outputs) out.push_back(s.extents);
+    for (const Signature& s : impl_->shapes_for(input_shapes, dims)->outputs) out.push_back(s.extents);
     return out;
   });
 }
 
 void Program::run(std::span<const View> inputs, std::span<const View> outputs, std::span<const double> scalars,
-                  const Threads* threads) const {
+                  const Threads* threads, const DimValues& dims) const {
   guarded([&] {
     std::vector<std::vector<int64_t>> shapes;
     for (const View& v : inputs) shapes.push_back(v.shape);
-    const auto at = impl_->shapes_for(shapes);
+    const auto at = impl_->shapes_for(shapes, dims);
     check(inputs, at->inputs, "inputs");
     check(outputs, at->outputs, "outputs");
     check_integers(inputs, *at, impl_->made->graph);
@@ -375,18 +411,18 @@ void Program::run(std::span<const View> inputs, std::span<const View> outputs, s
   });
 }
 
-std::vector<Tensor> Program::run(std::span<const View> inputs, std::span<const double> scalars,
-                                 const Threads* threads) const {
+std::vector<Tensor> Program::run(std::span<const View> inputs, std::span<const double> scalars, const Threads* threads,
+                                 const DimValues& dims) const {
   return guarded([&] {
     std::vector<std::vector<int64_t>> shapes;
     for (const View& v : inputs) shapes.push_back(v.shape);
     std::vector<Tensor> out;
     std::vector<View> views;
-    for (const Signature& s : impl_->shapes_for(shapes)->outputs) {
+    for (const Signature& s : impl_->shapes_for(shapes, dims)->outputs) {
       out.push_back(zeros(external(s.dtype), s.extents));
       views.push_back(out.back());
     }
-    run(inputs, views, scalars, threads);
+    run(inputs, views, scalars, threads, dims);
     return out;
   });
 }

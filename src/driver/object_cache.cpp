@@ -1,109 +1,33 @@
 #include "driver/object_cache.hpp"
 
-#include <dlfcn.h>
-
-#include <algorithm>
 #include <filesystem>
 
 #include "driver/compile.hpp"
-#include "driver/sha256.hpp"
-#include "frontend/file.hpp"
 
 namespace cleave::driver {
 
-namespace fs = std::filesystem;
-
 namespace {
-
-constexpr size_t kHash = 64;  // hexadecimal digits
-
-std::string hash_of(std::span<const std::byte> bytes) { return sha256_hex(bytes); }
-std::string hash_of(std::string_view text) { return sha256_hex(std::as_bytes(std::span(text))); }
-
-void make_room(const fs::path& folder);
-
-// Which build of this compiler: the file it runs from, by size and time. Two builds of one version may differ.
-const std::string& build_stamp() {
-  static const std::string stamp = [] {
-    Dl_info info;
-    std::error_code error;
-    if (dladdr(reinterpret_cast<const void*>(&make_room), &info) == 0 || !info.dli_fname) return std::string();
-    const fs::path file = fs::exists(info.dli_fname, error) ? fs::path(info.dli_fname) : fs::path("/proc/self/exe");
-    const auto bytes = fs::file_size(file, error);
-    const auto time = fs::last_write_time(file, error);
-    return fmt::format("{} {}", bytes, time.time_since_epoch().count());
-  }();
-  return stamp;
+Machine unmeasured(Machine m) {
+  m.peak_gflops = m.l2_gbytes = m.l3_gbytes = m.dram_gbytes = m.exp_cycles = m.gigahertz = 0;
+  return m;
 }
-
-// Removes the least recently used files until three quarters of the limit are left.
-void make_room(const fs::path& folder) {
-  struct File {
-    fs::file_time_type used;
-    fs::path path;
-    int64_t bytes;
-  };
-  std::vector<File> files;
-  int64_t total = 0;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    std::error_code gone;
-    const auto bytes = static_cast<int64_t>(at->file_size(gone));
-    const auto used = at->last_write_time(gone);
-    if (gone) continue;
-    files.push_back({used, at->path(), bytes});
-    total += bytes;
-  }
-  if (total <= kMaxCacheBytes) return;
-  std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.used < b.used; });
-  for (const File& f : files) {
-    if (total <= kMaxCacheBytes / 4 * 3) return;
-    fs::remove(f.path, error);
-    total -= f.bytes;
-  }
-}
-
 }  // namespace
 
-ObjectCache::ObjectCache(const std::string& cache_dir) {
-  if (!cache_dir.empty()) folder_ = (fs::path(cache_dir) / "objects").string();
+FileCache folder_of_cache(const std::string& cache_dir, const char* name, const char* suffix) {
+  return cache_dir.empty() ? FileCache() : FileCache((std::filesystem::path(cache_dir) / name).string(), suffix);
 }
+
+ObjectCache::ObjectCache(const std::string& cache_dir) : files_(folder_of_cache(cache_dir, "objects", ".o")) {}
 
 std::string ObjectCache::key(const tile::Program& program, const Machine& machine) const {
-  if (folder_.empty()) return "";
-  Machine m = machine;  // code does not depend on what was measured
-  m.peak_gflops = m.l2_gbytes = m.l3_gbytes = m.dram_gbytes = m.exp_cycles = m.gigahertz = 0;
-  return hash_of(fmt::format("{}\n{}\n{}\n{}", code_key(machine), build_stamp(), print(m), tile::print(program)));
+  return key(tile::print(program), machine);
 }
 
-std::vector<uint8_t> ObjectCache::find(const std::string& key) const {
-  if (folder_.empty()) return {};
-  const fs::path path = fs::path(folder_) / (key + ".o");
-  std::error_code error;
-  if (!fs::exists(path, error)) return {};
-  const auto bytes = read_bytes(path.string(), 0, -1, kMaxCacheBytes);
-  if (!bytes || bytes->size() <= kHash + 1) return {};
-  const auto object = std::span(*bytes).subspan(kHash + 1);
-  if (std::string_view(reinterpret_cast<const char*>(bytes->data()), kHash) != hash_of(object)) {
-    fs::remove(path, error);
-    return {};
-  }
-  fs::last_write_time(path, fs::file_time_type::clock::now(), error);
-  const auto* first = reinterpret_cast<const uint8_t*>(object.data());
-  return {first, first + object.size()};
-}
-
-void ObjectCache::keep(const std::string& key, const std::vector<uint8_t>& object) const {
-  if (folder_.empty()) return;
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) return;
-  const std::string hash = hash_of(std::as_bytes(std::span(object))) + "\n";
-  std::vector<std::byte> bytes;
-  bytes.reserve(hash.size() + object.size());
-  for (const char c : hash) bytes.push_back(static_cast<std::byte>(c));
-  for (const uint8_t b : object) bytes.push_back(static_cast<std::byte>(b));
-  if (write_bytes((fs::path(folder_) / (key + ".o")).string(), bytes).empty()) make_room(folder_);
+std::string ObjectCache::key(std::string_view program, const Machine& machine) const {
+  if (!files_.keeps()) return "";
+  // Code does not depend on what was measured.
+  return FileCache::key(
+      fmt::format("{}\n{}\n{}\n{}", code_key(machine), build_stamp(), print(unmeasured(machine)), program));
 }
 
 }  // namespace cleave::driver

@@ -1,21 +1,20 @@
 // Object code of tile programs, kept on disk: what was compiled once is loaded in a millisecond.
 //
-// A file's name is the hash of the program's text, the compiler's build, LLVM and the target; its first line is the
-// hash of the object, so damaged files are not loaded. Files are renamed into place whole, and the least recently used
-// ones go when there are more than kMaxCacheBytes. The cache is a convenience: that it cannot be read or written is no
-// error.
+// The key is the hash of the program's text, the compiler's build, LLVM and the target.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "driver/file_cache.hpp"
 #include "machine/machine.hpp"
 #include "tile/tile.hpp"
 
 namespace cleave::driver {
 
-constexpr int64_t kMaxCacheBytes = int64_t{256} << 20;
+// The files of one kind in the cache folder of the command; without one nothing is kept.
+FileCache folder_of_cache(const std::string& cache_dir, const char* name, const char* suffix);
 
 class ObjectCache {
  public:
@@ -23,11 +22,12 @@ class ObjectCache {
   explicit ObjectCache(const std::string& cache_dir);
 
   std::string key(const tile::Program& program, const Machine& machine) const;
-  std::vector<uint8_t> find(const std::string& key) const;  // empty: not there
-  void keep(const std::string& key, const std::vector<uint8_t>& object) const;
+  std::string key(std::string_view program, const Machine& machine) const;              // of the text of a program
+  std::vector<uint8_t> find(const std::string& key) const { return files_.find(key); }  // empty: not there
+  void keep(const std::string& key, const std::vector<uint8_t>& object) const { files_.keep(key, object); }
 
  private:
-  std::string folder_;
+  FileCache files_;
 };
 
 }  // namespace cleave::driver

@@ -181,6 +181,23 @@ class Results(unittest.TestCase):
             np.testing.assert_allclose(self.result(x, a=1.0), want, rtol=1e-5, atol=1e-7)
         self.assertLessEqual(self.result.compilations, 2)
 
+    def test_dimensions_that_no_shape_tells_are_given(self):
+        text = """graph counted {
+  dim L in 1..100
+  input x: f32[2]
+  scalar a: f32
+  output y = mul(add(iota(shape=[L, 1], axis=0, dtype=f32), x), a)
+}
+"""
+        program, x = cleave.compile(text), np.array([0.5, 1.5], np.float32)
+        for length in (7, 100):
+            want = 3 * (np.arange(length, dtype=np.float32)[:, None] + x)
+            np.testing.assert_array_equal(program(x, a=3.0, L=length), want)
+        with self.assertRaisesRegex(cleave.InvalidError, "`L` has no value"):
+            program(x, a=3.0)
+        with self.assertRaisesRegex(cleave.InvalidError, "`M` is no scalar"):
+            program(x, a=3.0, L=7, M=1)
+
     def test_what_it_says(self):
         r = self.result
         self.assertGreaterEqual(r.speedup, 1.0)

@@ -1,12 +1,15 @@
 // The library's C++ handles: building, compiling for open dimensions, running on any memory, errors.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
 #include "cleave/cleave.hpp"
+#include "driver/file_cache.hpp"
 
 namespace cleave {
 namespace {
@@ -256,6 +259,100 @@ TEST(Api, CompilationIsInterrupted) {
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), Error::Kind::interrupted);
   }
+}
+
+// x + w * 3, row by row, with `w` of more elements than a graph's text has.
+Graph weighted(float first) {
+  GraphBuilder b;
+  const Value x = b.input("x", ElementType::f32, {2, 80});
+  const Tensor weights = numbers({80}, first);
+  const Value w = b.constant("w", weights);
+  b.output("y", b.add("add", {x, b.add("mul", {w, b.literal(3, ElementType::f32)})}));
+  return b.build();
+}
+
+TEST(Api, DimensionsThatNoShapeTellsAreGiven) {
+  const Graph g = Graph::parse(
+      "graph g { dim L in 1..100 dim S in 1..9 input x: f32[S] i = iota(shape=[L, 1], axis=0, dtype=f32) "
+      "output y = add(i, x) }");
+  const Program p = Program::compile(g);
+  const Tensor x = numbers({2}, 0.5);
+  const View v = x;
+  const auto run = [&](const std::map<std::string, int64_t>& dims) {
+    return p.run(std::span(&v, 1), {}, nullptr, dims);
+  };
+  for (const int64_t length : {7, 1, 100}) {
+    const auto out = run({{"L", length}});
+    ASSERT_EQ(out[0].shape, (std::vector<int64_t>{length, 2}));
+    EXPECT_EQ(out[0].as<float>()[2 * length - 1], static_cast<float>(length - 1) + 1.5F);
+  }
+  EXPECT_THAT(p.dims(), testing::UnorderedElementsAre("L", "S"));
+  EXPECT_EQ(p.output_shapes({{2}}, {{"L", 3}, {"S", 2}})[0], (std::vector<int64_t>{3, 2}));
+  error_of([&] { run({}); }, "CLV2013");
+  error_of([&] { run({{"L", 101}}); }, "CLV2014");
+  error_of([&] { run({{"L", 3}, {"S", 3}}); }, "CLV7006");
+  error_of([&] { run({{"L", 3}, {"Q", 3}}); }, "CLV2002");
+}
+
+TEST(Api, WhatWasCompiledIsKept) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / fmt::format("cleave-programs-{}", getpid());
+  CompileOptions options;
+  options.cache_directory = folder.string();
+  const Tensor x = numbers({2, 80}, 0.5);
+  const auto last = [&](float first) {
+    return Program::compile(weighted(first), options).run({x})[0].as<float>()[159];
+  };
+  const auto count = [&](const char* kind) {
+    return std::distance(fs::directory_iterator(folder / kind), fs::directory_iterator());
+  };
+  const float own = x.as<float>()[159];
+  EXPECT_EQ(last(1), own + 3 * 80);
+  ASSERT_EQ(count("programs"), 1);
+  EXPECT_EQ(count("objects"), 1);
+  // The values of stored constants take no part in the choice; they are read when the program is made.
+  EXPECT_EQ(last(2), own + 3 * 81);
+  EXPECT_EQ(count("programs"), 1);
+
+  // What is kept is what runs: a changed file of a right hash shows.
+  const fs::path file = *fs::directory_iterator(folder / "programs");
+  const driver::FileCache files((folder / "programs").string(), file.extension().string());
+  const std::string key = file.stem().string();
+  const std::vector<uint8_t> kept = files.find(key);
+  std::string text(kept.begin(), kept.end());
+  const size_t at = text.find("3.0:f32");
+  ASSERT_NE(at, std::string::npos) << text;
+  text.replace(at, 1, "5");
+  files.keep(key, {text.begin(), text.end()});
+  EXPECT_EQ(last(1), own + 5 * 80);
+  EXPECT_EQ(count("objects"), 1);  // that of the right program, which was not used
+
+  // Damaged files and texts that are no programs are made again.
+  for (const std::string& wrong : {std::string("no program"), std::string("no program\n---\n")}) {
+    files.keep(key, {wrong.begin(), wrong.end()});
+    EXPECT_EQ(last(1), own + 3 * 80);
+    EXPECT_EQ(files.find(key), kept);
+  }
+  std::fstream(file, std::ios::in | std::ios::out).put('?');
+  EXPECT_EQ(last(1), own + 3 * 80);
+  // Another number of threads is another choice.
+  options.threads = 2;
+  EXPECT_EQ(last(1), own + 3 * 80);
+  EXPECT_EQ(count("programs"), 2);
+  fs::remove_all(folder);
+}
+
+TEST(Api, OpenDimensionsAreKeptWithTheirOtherSchedule) {
+  const std::string folder = testing::TempDir() + fmt::format("/cleave-open-{}", getpid());
+  CompileOptions options;
+  options.cache_directory = folder;
+  options.typical["S"] = 40;
+  for (int round = 0; round < 2; ++round) {
+    const Program p = Program::compile(shifted(), options);
+    for (const int64_t rows : {40, 0, 1, 300}) expect_shifted(p, rows);
+    EXPECT_EQ(p.compilations(), 2u);  // the call without rows needed the unfused one
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Api, ConstantsAndScalarsReachTheProgram) {
