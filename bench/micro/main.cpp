@@ -234,6 +234,35 @@ void run_stream(int rows, int vectors, int prefetch_rows, DType dtype, double dr
              rows, rows, width, name(dtype), prefetch_rows, static_cast<double>(w.size()) / seconds * 1e-9, dram);
 }
 
+// A copy with full vectors, as packing makes it where both sides are contiguous: bytes read and written per second
+// beside the bandwidth of reading alone over as many bytes.
+void run_copy(int64_t bytes) {
+  const jit::Target target = jit::host_target();
+  const int lanes = target.vector_bytes / 4;
+  vec::Module module;
+  module.functions.emplace_back("copy");
+  vec::Builder b(module.functions.back());
+  const vec::Value from = b.tensor_data(0), to = b.tensor_data(1);
+  b.for_each(b.i64(0), b.i64(bytes / 4), b.i64(4 * lanes), [&](vec::Value i) {
+    const vec::Value source = b.element(from, i, DType::f32), sink = b.element(to, i, DType::f32);
+    for (int u = 0; u < 4; ++u)
+      b.store(b.load(b.ptr_add(source, 4 * u * lanes), DType::f32, lanes), b.ptr_add(sink, 4 * u * lanes), DType::f32);
+  });
+  auto compiled = jit::compile(module);
+  if (!compiled) return fmt::print("{}\n", render(compiled.errors(), nullptr));
+  const CleaveKernel kernel = compiled->function("copy").value();
+  runtime::Buffer in(bytes), out(bytes);
+  std::memset(in.data(), 0, static_cast<size_t>(bytes));
+  std::memset(out.data(), 0, static_cast<size_t>(bytes));
+  const CleaveTensor tensors[] = {{in.data(), nullptr}, {out.data(), nullptr}};
+  const CleaveCall call{tensors, nullptr, nullptr, nullptr};
+  const double read = runtime::measure_read_gbytes(2 * bytes);
+  const double seconds = runtime::time_best([&] { kernel(&call, 0, nullptr); }, 2e-3, 7);
+  const double copied = 2 * static_cast<double>(bytes) / seconds * 1e-9;
+  fmt::print("copy {:>6} KiB: {:6.1f} GB/s read and written, {:5.1f} % of reading as much ({:.1f} GB/s)\n",
+             bytes / 1024, copied, 100 * copied / read, read);
+}
+
 }  // namespace
 }  // namespace cleave
 
@@ -291,6 +320,8 @@ int main(int argc, char** argv) {
     fmt::print("fork-join on {} threads: median {:.2f} us, p90 {:.2f} us\n", pool.workers(),
                runtime::median(microseconds), runtime::quantile(microseconds, 0.9));
   }
+  if (which == "copies" || which == "all")
+    for (const int64_t kib : {16, 256, 8192, 131072}) run_copy(kib << 10);
   if (which == "stream" || which == "all") {
     const double dram = runtime::measure_read_gbytes(128 << 20);
     for (const int rows : {1, 4})

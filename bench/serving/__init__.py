@@ -1,0 +1,1 @@
+"""Attention of serving batches: what the suite `dynamic` compares."""
