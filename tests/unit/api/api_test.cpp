@@ -273,8 +273,8 @@ Graph weighted(float first) {
 
 TEST(Api, DimensionsThatNoShapeTellsAreGiven) {
   const Graph g = Graph::parse(
-      "graph g { dim L in 1..100 dim S in 1..9 input x: f32[S] i = iota(shape=[L, 1], axis=0, dtype=f32) "
-      "output y = add(i, x) }");
+      "graph g {\n dim L in 1..100\n dim S in 1..9\n input x: f32[S]\n i = iota(shape=[L, 1], axis=0, dtype=f32)\n"
+      " output y = add(i, x)\n}\n");
   const Program p = Program::compile(g);
   const Tensor x = numbers({2}, 0.5);
   const View v = x;
