@@ -38,7 +38,10 @@ class LeirSyntaxGenerator {
     return std::string(1, "ACDEFGHIJKMNOQRSWXYZ"[c_.below(20)]) + (c_.chance(20) ? word("acdfgh", 2) : "");
   }
   // Header entries are declared once.
-  std::string fresh_variable() { return std::string(1, "ACDEFG"[next_++ % 6]) + std::string(next_ / 6, 'a'); }
+  std::string fresh_variable() {
+    ++next_;
+    return std::string(1, "ACDEFG"[next_ % 6]) + std::string(next_ / 6, 'a');
+  }
   std::string plain() {
     while (true) {
       const std::string w = word("acdfghijklmnopqrsuw", 2);

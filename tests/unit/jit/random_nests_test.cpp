@@ -33,12 +33,12 @@ struct Generator {
     bool panel = place == "workspace" && rank >= 2 && rng.chance(0.5);
     for (size_t i = 0; i < rank; ++i) {
       const size_t a = order[i];
-      int64_t factor = 1, shift = 0;
+      int64_t shift = 0;
       std::string index = axes[a];
       int64_t extent = std::max<int64_t>(extents[a], 1);  // an index of an empty axis is seen as 0
       const uint64_t form = rng.below(injective ? 8 : 12);
       if (form == 0) {
-        factor = 2, shift = rng.between(0, 3);
+        shift = rng.between(0, 3);
         index = fmt::format("2*{} + {}", axes[a], shift);
         extent = 2 * extent + 3;
       } else if (form == 1) {
