@@ -125,6 +125,18 @@ TEST(Check, CertificatesOfLongSumsOfExponentialsAreAccepted) {
       "");
 }
 
+TEST(Check, WhatCancelsAltogetherIsRounding) {
+  const auto of = [](const char* y) {
+    return graph::parse({"g", fmt::format("graph g {{\n  input x: f32[9]\n  output y = {}\n}}", y)}).value();
+  };
+  for (const char* zero : {"mul(x, 0.0)", "sub(mul(sub(x, 1.0), 3.0), sub(mul(x, 3.0), 3.0))"}) {
+    EXPECT_EQ(difference(of("sub(mul(add(x, 1.0), 3.0), add(mul(x, 3.0), 3.0))"), of(zero), {}, nullptr), "") << zero;
+    EXPECT_EQ(difference(of(zero), of("sub(mul(add(x, 1.0), 3.0), add(mul(x, 3.0), 3.0))"), {}, nullptr), "") << zero;
+  }
+  EXPECT_NE(difference(of("sub(mul(add(x, 1.0), 3.0), add(mul(x, 3.0), 3.0))"), of("mul(x, 0.00000001)"), {}, nullptr),
+            "");
+}
+
 TEST(Check, ARoundingThatIsThePointMayNotGo) {
   const auto of = [](const char* y) {
     return graph::parse({"g", fmt::format("graph g {{\n  input x: f32[9]\n  output y = {}\n}}", y)}).value();
