@@ -5,8 +5,8 @@
 #include "base/codes.hpp"
 #include "driver/artefact.hpp"
 #include "driver/dims.hpp"
-#include "graph/integer_rules.hpp"
 #include "driver/program_cache.hpp"
+#include "graph/integer_rules.hpp"
 #include "runtime/timing.hpp"
 
 namespace cleave {
