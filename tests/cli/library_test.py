@@ -92,10 +92,10 @@ class Library(CliTest):
             files.append(self.file(f"{name}.npy", npy((2, 37, 8), values)))
         self.ok("run", "out", "--inputs", *files, "--outputs", "expected", "--threads", "1")
         program = self.file("main.c", PROGRAM)
-        for language in (["-std=c11"], ["-x", "c++", "-fsyntax-only"]):  # the header is C and C++
-            source = program if "-std=c11" in language else self.file("header.cpp", '#include "tiny.h"\nint main() { return 0; }\n')
-            done = subprocess.run([cc, *language, "-D_GNU_SOURCE", "-O1", "-Wall", "-Werror", "-I", "out", source, "-o", "main",
-                                   "-Lout", "-ltiny", "-Wl,-rpath,$ORIGIN/out", "-lpthread", "-lm"],
+        header = self.file("header.cpp", '#include "tiny.h"\nint main() { return 0; }\n')
+        for arguments in (["-std=c11", program, "-o", "main", "-Lout", "-ltiny", "-Wl,-rpath,$ORIGIN/out", "-lpthread", "-lm"],
+                          ["-x", "c++", "-fsyntax-only", header]):  # the header is C and C++
+            done = subprocess.run([cc, "-D_GNU_SOURCE", "-O1", "-Wall", "-Werror", "-I", "out", *arguments],
                                   cwd=self.folder, capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
         # Nothing of ours is needed: only the library and the C library, in an empty environment.

@@ -39,7 +39,14 @@ class InstalledPackage(unittest.TestCase):
         (cls.at / "first").rename(cls.at / "prefix")
         cls.prefix = cls.at / "prefix"
         cls.lib = next(cls.prefix.glob("lib*"))
-        cls.environment = dict(os.environ, PKG_CONFIG_PATH=str(next(cls.prefix.rglob("pkgconfig"))),
+        # Where the system has no compiler by the usual names, the one that built this is it.
+        names = cls.at / "bin"
+        names.mkdir()
+        for name, own in (("cc", "clang-19"), ("c++", "clang++-19")):
+            if not shutil.which(name):
+                (names / name).symlink_to(shutil.which(own))
+        cls.path = f"{os.environ['PATH']}:{names}"
+        cls.environment = dict(os.environ, PATH=cls.path, PKG_CONFIG_PATH=str(next(cls.prefix.rglob("pkgconfig"))),
                                LD_LIBRARY_PATH=str(next(cls.prefix.rglob("libcleave.so")).parent))
 
     @classmethod
@@ -72,7 +79,7 @@ int main(void) {{
 """)
         optimise, compile_it = snippet("standalone.md", "sh").splitlines()
         self.assertIn("-o out/attention", optimise)  # which the C++ example made
-        run(["sh", "-ec", compile_it], cwd=self.at)
+        run(["sh", "-ec", compile_it], cwd=self.at, env=dict(os.environ, PATH=self.path))
         self.assertEqual(run([self.at / "main"], cwd=self.at).strip(), "3")
         # An artefact that is not there: a status and a text, no crash.
         done = subprocess.run([self.at / "examples/c/run_artefact", self.at / "nothing"], env=self.environment,
