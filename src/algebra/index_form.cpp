@@ -575,10 +575,20 @@ class Reader {
         }
         if (n.op == Op::extent) {
           const sym::Expr of = n.attributes.get<std::vector<sym::Expr>>("of")[0];
-          if (auto c = syms_.as_constant(of)) return form.literal(static_cast<double>(*c), dtype);
-          return form.extent_of(syms_.substitute(of, replaced_), dtype);
+          if (const auto c = syms_.as_constant(of))
+            return form.literal(static_cast<double>(is_real(dtype) ? *c : wrap_to(dtype, *c)), dtype);
+          const DType wide = wide_enough(of, dtype);
+          const TermId count = form.extent_of(syms_.substitute(of, replaced_), wide);
+          return wide == dtype ? count : form.cast(count, dtype, dtype);
         }
-        return expand_iota(n, axes, dtype);
+        if (n.op == Op::iota) {
+          int64_t axis = n.attributes.get<int64_t>("axis");
+          if (axis < 0) axis += static_cast<int64_t>(axes.size());
+          const DType wide = wide_enough(g_.type(v).shape[static_cast<size_t>(axis)], dtype);
+          const TermId positions = expand_iota(axes[static_cast<size_t>(axis)], wide);
+          return wide == dtype ? positions : form.cast(positions, dtype, dtype);
+        }
+        CHECK(false, "the leaf {}", info(n.op).name);
       case Category::elementwise: {
         std::vector<TermId> args;
         for (ValueId o : n.operands)
@@ -670,13 +680,18 @@ class Reader {
     }
   }
 
-  TermId expand_iota(const Node& n, const Axes& axes, DType dtype) {
+  // The type in which numbers up to an extent are what they are: i64 where they wrap in a narrow one.
+  DType wide_enough(sym::Expr extent, DType dtype) const {
+    if (is_real(dtype)) return dtype;
+    const int64_t most = syms_.bounds(extent).hi;
+    return dtype != DType::boolean && wrap_to(dtype, most) == most ? dtype : DType::i64;
+  }
+
+  TermId expand_iota(const Indices& axis, DType dtype) {
     Form& form = *program_.form;
-    int64_t axis = n.attributes.get<int64_t>("axis");
-    if (axis < 0) axis += static_cast<int64_t>(axes.size());
     TermId sum = form.literal(0, dtype);
     bool first = true;
-    for (IndexId i : axes[static_cast<size_t>(axis)]) {
+    for (IndexId i : axis) {
       if (first)
         sum = form.iota(i, dtype);
       else

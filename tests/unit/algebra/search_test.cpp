@@ -112,6 +112,22 @@ TEST(Search, ANumberOfAnIntegerTypeIsAnInteger) {
   }
 }
 
+// Counts and positions wrap in narrow types, and are conditions in bool.
+TEST(Search, CountsInNarrowTypesAreWhatTheirTypesMakeOfThem) {
+  for (const char* dtype : {"bool", "u8", "i8", "i16", "i64"})
+    for (const char* extent : {"300", "K"})
+      for (const char* value : {"extent(dtype={}, of=[{}])", "iota(shape=[{1}], axis=0, dtype={0})"}) {
+        if (std::string(dtype) == "bool" && value[0] == 'i') continue;  // positions are no conditions
+        const Graph g =
+            parsed(fmt::format("graph g {{\n  dim K in 1..100000\n  input X: f32[{1}]\n  C = cast({0}, dtype=f32)\n"
+                               "  output Y = add(mul(X, C), C)\n  output Z = sum(mul(C, 0.5))\n}}",
+                               fmt::format(fmt::runtime(value), dtype, extent), extent));
+        const auto r = search(g);
+        ASSERT_TRUE(r.ok());
+        for (const Found& f : r->graphs) expect_same(g, f.graph, {{"K", 300}});
+      }
+}
+
 TEST(Search, WhatAMaskLeavesOutNeverComesBack) {
   const auto g = parsed(R"(graph g {
   input X: f32[6, 9]
