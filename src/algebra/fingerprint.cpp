@@ -478,6 +478,8 @@ Print Draw::map(Op op, DType dtype, DType to, std::span<const PolyId> args, std:
       if (!is_real(dtype)) break;
       return product(*x[0], power(*x[1], {-1, 1}), normal_.positive(args[0]), normal_.positive(args[1]));
     case Op::quot0: {
+      if (normal_.never_zero(args[1]))
+        return product(*x[0], power(*x[1], {-1, 1}), normal_.positive(args[0]), normal_.positive(args[1]));
       // Times a random number, so that it is no ordinary quotient: nothing may cancel what can be 0.
       Print scale = make({}, true);
       for (int l = 0; l <= top(); ++l)

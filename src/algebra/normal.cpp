@@ -247,17 +247,26 @@ PolyId Normaliser::pow(PolyId id, Rational q) {
 }
 
 // What cannot be 0 leaves as an ordinary reciprocal; the rest is a function of its own, so that it cancels with
-// nothing.
+// nothing. A sum of exponentials is 0 where all of them are exp(-inf), as in a row that is wholly -inf.
 PolyId Normaliser::inverse0(PolyId id) {
   const Poly p = polys_[id];
   if (p.empty()) return id;
   Monomial leaves = common(p);
-  std::erase_if(leaves.factors, [&](const Factor& f) { return !atoms_[f.atom].positive; });
+  std::erase_if(leaves.factors, [&](const Factor& f) {
+    const Atom& a = atoms_[f.atom];
+    return !a.positive || a.kind == AtomKind::sum || a.kind == AtomKind::poly;
+  });
   leaves.coefficient = p[0].coefficient;
   const PolyId inverse = single(power(leaves, {-1, 1}));
   const PolyId rest = mul(id, inverse);
   if (rest == number({1, 1})) return inverse;
   return mul(inverse, function(Op::quot0, DType::f32, DType::f32, {number({1, 1}), rest}, {DType::f32, DType::f32}));
+}
+
+bool Normaliser::never_zero(PolyId id) {
+  const Poly p = polys_[inverse0(id)];
+  return p.size() == 1 &&
+         std::none_of(p[0].factors.begin(), p[0].factors.end(), [&](const Factor& f) { return is_inverse0(f); });
 }
 
 PolyId Normaliser::sign(PolyId id, DType dtype) { return function(Op::sign, dtype, dtype, {id}, {dtype}); }
@@ -486,9 +495,24 @@ PolyId Normaliser::rename(PolyId p, const std::map<IndexId, IndexId>& by) {
 
 PolyId Normaliser::reduce(Atom like, const Indices& outer) {
   // Indices that the argument lacks do not matter to extrema.
-  const Indices bound = cleave::algebra::common(outer, free(like.args[0]));
+  Indices bound = cleave::algebra::common(outer, free(like.args[0]));
   if (bound != outer && like.op == Op::prod) throw TooLarge{};
   if (bound.empty()) return like.args[0];
+  // An extremum of extrema is one over all their indices.
+  std::map<uint32_t, uint32_t> fresh;
+  while (like.op != Op::prod) {
+    const Poly p = polys_[like.args[0]];
+    if (p.size() != 1 || !p[0].coefficient.is(1) || p[0].factors.size() != 1 || !p[0].factors[0].power.is(1)) break;
+    const Atom inner = atoms_[p[0].factors[0].atom];
+    if (inner.kind != AtomKind::reduce || inner.op != like.op) break;
+    std::map<IndexId, IndexId> by;
+    for (IndexId i : inner.bound) {
+      const uint32_t label = form_.at(i).label;
+      by[i] = form_.index(label, kBound / 2 + fresh[label]++);
+      bound = unite(bound, {by[i]});
+    }
+    like.args[0] = rename(inner.args[0], by);
+  }
   like.free.clear();
   like.bound.clear();
   return single({{1, 1}, {{canonical(std::move(like), bound), {1, 1}}}});

@@ -94,6 +94,7 @@ class Normaliser {
   PolyId mul(PolyId a, PolyId b);
   PolyId pow(PolyId a, Rational q);
   PolyId inverse0(PolyId a);  // 1 / a, and 0 where a is 0 (quot0)
+  bool never_zero(PolyId a);  // inverse0 is an ordinary reciprocal
   PolyId sign(PolyId a, DType dtype);
   PolyId sum(const Indices& bound, PolyId a);
   PolyId exp(PolyId a);

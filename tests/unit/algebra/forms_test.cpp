@@ -93,15 +93,19 @@ TEST(Forms, AttentionIsOneScaledReduceWithTheDivisionAfterTheValueProduct) {
 
 // quot0 and its rows without keys allow the same.
 TEST(Forms, AttentionWithEmptyRowsIsOneScaledReduceWithTheDivisionAfterTheValueProduct) {
-  const auto r = found(parsed(R"(graph g {
+  for (const char* mask : {"", ", causal=\"end\"", ", M"}) {
+    const auto r = found(parsed(fmt::format(R"(graph g {{
   dim S in 1..64
   dim L in 1..64
   input Q: f32[2, 4, S, 3]
   input K: f32[2, 2, L, 3]
   input V: f32[2, 2, L, 5]
-  output O = sdpa(Q, K, V, causal="end", empty="zero")
-})"));
-  EXPECT_GE(graphs_with(r, divides_sums_of_one_reduce), 2u);
+  input M: f32[S, L]
+  output O = sdpa(Q, K, V{}, empty="zero")
+}})",
+                                            mask)));
+    EXPECT_GE(graphs_with(r, divides_sums_of_one_reduce), 2u) << mask;
+  }
 }
 
 TEST(Forms, WhatScalesARowGoesIntoTheEpsilonOfItsNorm) {

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "algebra/search.hpp"
-#include "eval/graph_eval.hpp"
+#include "support.hpp"
 
 namespace cleave::algebra {
 namespace {
@@ -46,6 +46,44 @@ TEST(MaskedRows, StayOutOfEveryEqualGraph) {
     for (size_t i = 0; i < 16; ++i)
       EXPECT_NEAR((*got)[0].reals[i], (*want)[0].reals[i], 1e-6) << f.summary << graph::print(f.graph);
   }
+}
+
+// A mask that is added may hold whole rows of -inf: nothing says so but the data.
+TEST(MaskedRows, OfDataAreZeroOrNanAsTheInputGraphSays) {
+  for (const char* empty : {"zero", "nan"})
+    for (const char* extra : {"", "  output L = lse\n"}) {
+      const SourceText text{"rows", fmt::format(R"(graph rows {{
+  input Q: f32[4, 3]
+  input K: f32[6, 3]
+  input V: f32[6, 2]
+  input M: f32[4, 6]
+  O, lse = sdpa(Q, K, V, M, lse=true, empty="{}")
+  output O
+{}}})",
+                                                empty, extra)};
+      auto g = graph::parse(text);
+      ASSERT_TRUE(g.ok()) << render(g.errors(), &text);
+      const graph::Graph input = graph::expand(*g);
+      std::map<std::string, oracle::Tensor> inputs = test::draw(input, 3);
+      for (int64_t i = 0; i < 24; ++i)  // rows 1 and 3 wholly, some of the others
+        if (i / 6 % 2 == 1 || i % 5 == 0) inputs.at("M").set(i, -std::numeric_limits<double>::infinity());
+      const auto want = test::run(input, inputs);
+      EXPECT_EQ(std::isnan(want[0].at(2)), std::string(empty) == "nan");
+      size_t graphs = 0;
+      const auto judge = [&](const graph::Graph& f) {
+        const auto got = test::run(f, inputs);
+        for (size_t o = 0; o < want.size(); ++o) {
+          const auto d = oracle::compare(got[o], want[o], 1e-9, 1e-9);
+          EXPECT_TRUE(d.ok()) << empty << d.text << print(f);
+        }
+        ++graphs;
+      };
+      const auto whole = search(input), split = search(input, {.split = "l"});
+      ASSERT_TRUE(whole.ok() && split.ok());
+      for (const Found& f : whole->graphs) judge(f.graph);
+      for (const Found& f : split->graphs) judge(test::bound(f.graph, {{"l_parts", 3}, {"l_part", 2}}));
+      EXPECT_GE(graphs, 4u);
+    }
 }
 
 }  // namespace

@@ -60,7 +60,8 @@ TEST(Split, EveryReducedIndexOfEverySubgraphIsInferredAndSplit) {
 }
 
 class SplitAttention : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Policies, SplitAttention, ::testing::Values("", ", causal=\"end\", empty=\"zero\""));
+INSTANTIATE_TEST_SUITE_P(Policies, SplitAttention,
+                         ::testing::Values("", ", empty=\"zero\"", ", causal=\"end\", empty=\"zero\""));
 
 TEST_P(SplitAttention, BecomesPartsWithMaximaThatAreMerged) {
   const Graph g = parsed(fmt::format(R"(graph g {{
