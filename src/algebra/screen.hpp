@@ -86,7 +86,8 @@ class Screen {
   };
   struct Expected {
     std::vector<std::vector<double>> exact, allowed;  // per root; allowed: absolute, NaN cases excluded
-    std::vector<std::vector<bool>> exempt;            // poison: where the stable form leaves the NaN out
+    // Where the stable form of the input graph itself leaves a NaN out, or makes something else of an infinity.
+    std::vector<std::vector<bool>> exempt;
   };
   Form& form_;
   std::vector<TermId> reference_;
