@@ -97,6 +97,7 @@ bool narrows(const Graph& g) {
 struct Outcome {
   std::string difference;  // empty: none
   bool overflow = false;   // numbers on one side stand against infinities or NaN on the other
+  bool left_out = false;   // there are elements that say nothing on this data
 };
 
 std::map<std::string, oracle::Tensor> random_inputs(const Graph& g, double scale, Rng& rng) {
@@ -129,10 +130,12 @@ bool all_rounding(const Graph& x, const Graph& y, const std::map<std::string, or
   return oracle::compare(got, want, allowed).ok();
 }
 
-// Two graphs with bound extents on data of one magnitude.
-Outcome compare_on(const Graph& x, const Graph& y, double scale, Rng& rng, const CheckOptions& options,
-                   size_t* evaluations) {
+// Two graphs with bound extents on data of one magnitude. Elements that are NaN in `given`, the graph that all began
+// with, say nothing, nor do those that are infinite in one and NaN in the other: inf - inf is a matter of association.
+Outcome compare_on(const Graph& x, const Graph& y, const Graph* given, double scale, Rng& rng,
+                   const CheckOptions& options, size_t* evaluations) {
   const auto inputs = random_inputs(x, scale, rng);
+  bool left_out = false;
   // Equal as functions of reals: double rounding, with room for what cancels, 2^-40 of the largest element. With casts
   // that round, where there are any, the two agree roughly: rounding may have moved but not gone, if it is the point.
   struct Judgement {
@@ -145,10 +148,26 @@ Outcome compare_on(const Graph& x, const Graph& y, double scale, Rng& rng, const
     oracle::EvalOptions e;
     e.max_elements = options.max_elements;
     e.round_casts = j.round_casts;
-    const auto want = oracle::evaluate(x, inputs, e), got = oracle::evaluate(y, inputs, e);
+    auto want = oracle::evaluate(x, inputs, e), got = oracle::evaluate(y, inputs, e);
     if (!want.ok()) return {"the graph before cannot be evaluated: " + want.errors()[0].message()};
     if (!got.ok()) return {"the graph cannot be evaluated: " + got.errors()[0].message()};
     if (evaluations) *evaluations += 2;
+    std::optional<std::vector<oracle::Tensor>> first;
+    if (given && given != &x) {
+      auto r = oracle::evaluate(*given, inputs, e);
+      if (!r.ok()) return {"the input graph cannot be evaluated: " + r.errors()[0].message()};
+      first = std::move(*r);
+    }
+    for (size_t o = 0; o < want->size(); ++o)
+      for (int64_t i = 0; i < (*want)[o].elements(); ++i) {
+        const double w = (*want)[o].at(i), g = (*got)[o].at(i);
+        const bool undefined = given && std::isnan(first ? (*first)[o].at(i) : w);
+        const bool either = !std::isfinite(w) && !std::isfinite(g) && std::isnan(w) != std::isnan(g);
+        if (!undefined && !either) continue;
+        (*want)[o].set(i, 0);
+        (*got)[o].set(i, 0);
+        left_out = true;
+      }
     for (size_t o = 0; o < want->size(); ++o) {
       double largest = 0;
       bool overflow = false;
@@ -159,15 +178,19 @@ Outcome compare_on(const Graph& x, const Graph& y, double scale, Rng& rng, const
       }
       const auto d = oracle::compare((*got)[o], (*want)[o], j.relative, j.of_largest * largest);
       if (d.ok() || (!overflow && all_rounding(x, y, inputs, o, (*got)[o], (*want)[o]))) continue;
-      return {fmt::format("output `{}` differs: {}", x.outputs()[o].name, d.text), overflow};
+      return {fmt::format("output `{}` differs: {}", x.outputs()[o].name, d.text), overflow, left_out};
     }
   }
-  return {};
+  return {"", false, left_out};
 }
 
 }  // namespace
 
-std::string difference(const Graph& a, const Graph& b, const CheckOptions& options, size_t* evaluations) {
+namespace {
+
+// With `given`: a step on the way from there.
+std::string difference_in(const Graph& a, const Graph& b, const Graph* given, const CheckOptions& options,
+                          size_t* evaluations) {
   if (Diagnostics bad = verify(b); !bad.empty()) return "the graph breaks a law: " + bad[0].message();
   if (const std::string why = shape_difference(a, b); !why.empty()) return why;
   Rng rng(options.seed);
@@ -176,13 +199,21 @@ std::string difference(const Graph& a, const Graph& b, const CheckOptions& optio
     const auto x = graph::bind(a, dims), y = graph::bind(b, dims);
     if (!x.ok()) return "the extents do not fit: " + x.errors()[0].message();
     if (!y.ok()) return "the extents do not fit: " + y.errors()[0].message();
-    // Small data shows what large data hides (an epsilon), and the other way round. On the way between two stable forms
-    // exponentials may overflow where sums are long: there smaller data decides.
+    std::optional<Graph> first;
+    if (given && given != &a) {
+      auto r = graph::bind(*given, dims);
+      if (!r.ok()) return "the extents do not fit: " + r.errors()[0].message();
+      first = std::move(*r);
+    }
+    // Small data shows what large data hides (an epsilon), and the other way round. Where something overflows, in the
+    // input graph or on the way between two stable forms, smaller data decides as well.
     constexpr int kSmaller = 4;
     double scale = draw % 3 == 0 ? 1 : draw % 3 == 1 ? 1e-5 : 4;
-    Outcome outcome = compare_on(x.value(), y.value(), scale, rng, options, evaluations);
-    for (int i = 0; i < kSmaller && outcome.overflow; ++i)
-      outcome = compare_on(x.value(), y.value(), scale /= 16, rng, options, evaluations);
+    Outcome outcome;
+    for (int i = 0; i <= kSmaller; ++i, scale /= 16) {
+      outcome = compare_on(*x, *y, first ? &*first : given ? &*x : nullptr, scale, rng, options, evaluations);
+      if (outcome.difference.empty() ? !outcome.left_out : !outcome.overflow) break;
+    }
     if (!outcome.difference.empty()) return outcome.difference;
     // What is off by less than float64 can tell is off in exact arithmetic.
     if (compare_exactly(x.value(), y.value(), rng.next(), std::min(options.max_elements, kExactElements)) ==
@@ -190,6 +221,12 @@ std::string difference(const Graph& a, const Graph& b, const CheckOptions& optio
       return "exact arithmetic modulo random primes gives other outputs";
   }
   return "";
+}
+
+}  // namespace
+
+std::string difference(const Graph& a, const Graph& b, const CheckOptions& options, size_t* evaluations) {
+  return difference_in(a, b, nullptr, options, evaluations);
 }
 
 Result<CheckReport> check_certificate(std::string_view text, const CheckOptions& options) {
@@ -223,7 +260,8 @@ Result<CheckReport> check_certificate(std::string_view text, const CheckOptions&
                       "its graph cannot be read: " + after.errors()[0].message());
     CheckOptions own = options;
     own.seed += number;
-    if (const std::string why = difference(before, after.value(), own, &evaluations); !why.empty())
+    const Graph* given = number == 1 ? &before : &*input;
+    if (const std::string why = difference_in(before, *after, given, own, &evaluations); !why.empty())
       return diagnose(Code::certificate_refused, number, rule, why);
     before = std::move(after).value();
     return std::nullopt;
@@ -255,6 +293,11 @@ Result<CheckReport> check_certificate(std::string_view text, const CheckOptions&
     if (auto bad = sealed(own, step.value("digest", nlohmann::json()), rule)) return *bad;
   }
   if (auto bad = compare("stabilise", read("result", j["result"]))) return *bad;
+  // On the way, what is NaN in the input graph may be anything; in the end it may not be a number.
+  CheckOptions own = options;
+  own.draws = 1;
+  if (const std::string why = difference(*input, before, own, &evaluations); !why.empty())
+    return diagnose(Code::certificate_refused, number, "stabilise", "beside the input graph, " + why);
   if (auto bad = sealed(j["result"], j.value("digest", nlohmann::json()), "stabilise")) return *bad;
   return CheckReport{number - 1, evaluations, std::move(input).value(), std::move(before)};
 }

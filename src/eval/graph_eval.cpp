@@ -95,6 +95,9 @@ Result<std::vector<Tensor>> run(const Graph& original, std::span<const Tensor> i
       return std::vector<Tensor>{std::move(same)};
     }
     std::vector<Tensor> results = apply_primitive(site, in);
+    if (!options.round_casts && site.node.op == graph::Op::literal && byte_size(site.dtype()) >= 4 &&
+        is_real(site.dtype()))
+      results[0].reals[0] = site.node.attributes.get<double>("value");
     if (round)
       for (Tensor& t : results) round_to_storage(t);
     return results;

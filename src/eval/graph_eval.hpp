@@ -19,7 +19,9 @@ namespace cleave::oracle {
 
 struct EvalOptions {
   bool round_to_storage = false;
-  bool round_casts = true;  // false: casts between reals keep the number, as if all types were the reals
+  // false: casts between reals keep the number, and one that is written in f32 or f64 is what is written, as if these
+  // types were the reals.
+  bool round_casts = true;
   int64_t max_elements = int64_t{1} << 31;  // of all values together
   double max_steps = 0x1p42;                // multiplications and element visits; more is an error, not a hang
 };

@@ -3,6 +3,7 @@
 
 #include "algebra/certificate.hpp"
 #include "check/check_certificate.hpp"
+#include "seal.hpp"
 #include "unit/algebra/subgraphs.hpp"
 
 namespace cleave::check {
@@ -166,6 +167,40 @@ TEST(Check, CertificatesOfSplitGraphsAreAcceptedAndTheirChangesRefused) {
   EXPECT_GT(tried, 20u);
 }
 
+// A row that is masked wholly is NaN in the input graph, and -inf times numbers of both signs; on the way it may be
+// what the step makes of it, in the end it may be no number. 2^x is exp(x ln 2), with as many digits as there are.
+TEST(Check, CertificatesOfGraphsWithNanAreAccepted) {
+  for (const char* text :
+       {"graph g {\n  input q: f32[7, 3]\n  input k: f32[5, 3]\n  input v: f32[5, 4]\n"
+        "  output O = sdpa(q, k, v, causal=\"end\")\n}",
+        "graph g {\n  input q: f32[17, 8]\n  input k: f32[13, 8]\n  input v: f32[13, 4]\n  input m: f32[17, 13]\n"
+        "  output O = sdpa(q, k, v, m, causal=\"end\")\n}",
+        "graph g {\n  input x: f16[31]\n  input y: f16[5, 31]\n"
+        "  output Z = contract(cummax(x, axis=0, exclusive=true, reverse=true), y, spec=\"a, v a -> a\")\n}",
+        "graph g {\n  input x: f32[13, 3]\n  input w: f32[7, 3]\n"
+        "  output Y = contract(exp2(x), w, spec=\"a b, v b -> a v\")\n}"}) {
+    const graph::Graph g = algebra::test::parsed(text);
+    const auto r = algebra::search(g);
+    ASSERT_TRUE(r.ok());
+    for (size_t k = 0; k < r->graphs.size(); ++k) {
+      const auto report = check_certificate(*algebra::certificate(g, k));
+      EXPECT_TRUE(report.ok()) << text << k << (report.ok() ? "" : render(report.errors(), nullptr));
+    }
+  }
+  // A number in place of a NaN is refused, by whichever steps it came.
+  const auto refused = [](const char* before, const char* step, const char* after) {
+    const auto of = [](const char* y) { return fmt::format("graph g {{\n  input x: f32[5]\n  output y = {}\n}}", y); };
+    nlohmann::json j{{"schema", "cleave.certificate/2"}, {"input", of(before)}, {"result", of(after)}};
+    j["steps"] = nlohmann::json::array({{{"rule", "product"}, {"graph", of(step)}}});
+    const auto report = check_certificate(sealed(j));
+    return report.ok() ? "" : report.errors()[0].message();
+  };
+  const char* const nan = "div(sub(x, x), sub(x, x))";
+  EXPECT_EQ(refused(nan, "x", nan), "");
+  EXPECT_THAT(refused(nan, "x", "x"), ::testing::HasSubstr("step 2 of the certificate (`stabilise`)"));
+  EXPECT_THAT(refused("x", nan, "x"), ::testing::HasSubstr("step 1 of the certificate (`product`)"));
+}
+
 // Two pairs of contractions become one each, in one graph: each is a step with a graph of its own.
 TEST(Check, ACertificateOfSeveralMergesHasAGraphForEach) {
   const graph::Graph g = algebra::test::parsed(R"(graph g {
@@ -206,7 +241,7 @@ TEST(Check, MutationsOfRealCertificatesAreRefusedByStep) {
     if (r->graphs.size() < 2) continue;
     const std::string text = *algebra::certificate(s.graph, 1);
     refuse_truncations(text, s.name);
-    tried += refuse_changes(nlohmann::ordered_json::parse(text), s.name, 2);
+    tried += refuse_changes(nlohmann::ordered_json::parse(text), s.name, 1);
   }
   EXPECT_GT(tried, 100u);
 }
