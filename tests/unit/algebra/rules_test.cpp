@@ -4,6 +4,7 @@
 #include "algebra/index_form.hpp"
 #include "algebra/search.hpp"
 #include "algebra/values.hpp"
+#include "derivable.hpp"
 #include "subgraphs.hpp"
 
 namespace cleave::algebra {
@@ -34,8 +35,8 @@ bool same(const Graph& a, const Graph& b) {
   return true;
 }
 
-// Whether both are one class: the search knows that they are equal.
-bool one_class(const std::string& left, const std::string& right) {
+// Both spellings as terms over the same leaves; one where they are the same term.
+std::pair<Program, std::vector<TermId>> together(const std::string& left, const std::string& right) {
   auto renamed = [](std::string t, const char* to) {
     for (const char* name : {"Y", "G", "H", "Q"})
       for (size_t at = 0; (at = t.find(name, at)) != std::string::npos; at += 2)
@@ -46,10 +47,18 @@ bool one_class(const std::string& left, const std::string& right) {
   };
   const Graph g = parsed(std::string(kHead) + "  " + renamed(left, "1") + "\n  " + renamed(right, "2") +
                          "\n  output Y1\n  output Y2\n}");
-  const Program p = read(g);
+  Program p = read(g);
   std::vector<TermId> terms;
-  for (const auto& s : p.steps)
-    for (const Root& r : s.roots) terms.push_back(r.term);
+  for (const auto& o : g.outputs())
+    for (const auto& s : p.steps)
+      for (const Root& r : s.roots)
+        if (r.value == o.value && (terms.empty() || terms[0] != r.term)) terms.push_back(r.term);
+  return {std::move(p), std::move(terms)};
+}
+
+// Whether both are one class: the search knows that they are equal.
+bool one_class(const std::string& left, const std::string& right) {
+  const auto [p, terms] = together(left, right);
   if (terms.size() == 1) return true;
   if (terms.size() != 2) return false;  // a barrier stands between
   Normaliser normal(*p.form);
@@ -58,6 +67,20 @@ bool one_class(const std::string& left, const std::string& right) {
   values.saturate();
   values.test(1, 3);
   return values.find(a) == values.find(b);
+}
+
+// Whether the search, given `before` alone, has a way to compute it as `after` does, operator by operator.
+bool derives(const std::string& before, const std::string& after) {
+  const auto [p, terms] = together(before, after);
+  if (terms.size() == 1) return true;
+  if (terms.size() != 2) return false;
+  Normaliser normal(*p.form);
+  Values values(normal, 5000);
+  values.add(terms[0]);
+  values.saturate();
+  values.test(1, 3);
+  test::Derivation d(normal, values);
+  return d.derivable(terms[1]);
 }
 
 TEST(Rules, EveryExampleHoldsAndEveryNearMissDoesNot) {
@@ -84,6 +107,7 @@ TEST(Rules, TheSearchKnowsTheExamplesAndRefusesTheNearMisses) {
       continue;
     }
     EXPECT_TRUE(one_class(r.before, r.after)) << r.name;
+    EXPECT_TRUE(derives(r.before, r.after)) << r.name;
     EXPECT_FALSE(one_class(r.before, r.near)) << r.name;
   }
 }
