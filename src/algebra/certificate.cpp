@@ -26,13 +26,8 @@ void seal(nlohmann::ordered_json& j) {
   j["digest"] = digest.hex();
 }
 
-}  // namespace
-
-Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchOptions options) {
-  options.record_path = true;
-  TRY_ASSIGN(const SearchResult result, search(graph, options));
-  if (which >= result.graphs.size()) return diagnose(Code::no_such_graph, result.graphs.size(), which);
-  const Found& found = result.graphs[which];
+std::string written(const graph::Graph& graph, const SearchResult& result, const Found& found,
+                    const SearchOptions& options) {
   nlohmann::ordered_json j;
   j["schema"] = "cleave.certificate/2";
   j["graph"] = graph.name();
@@ -57,6 +52,23 @@ Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchO
   j["result"] = open_text(found.graph);
   seal(j);
   return j.dump(1) + "\n";
+}
+
+}  // namespace
+
+Result<std::string> certificate(const graph::Graph& graph, size_t which, SearchOptions options) {
+  options.record_path = true;
+  TRY_ASSIGN(const SearchResult result, search(graph, options));
+  if (which >= result.graphs.size()) return diagnose(Code::no_such_graph, result.graphs.size(), which);
+  return written(graph, result, result.graphs[which], options);
+}
+
+Result<std::vector<std::string>> certificates(const graph::Graph& graph, SearchOptions options) {
+  options.record_path = true;
+  TRY_ASSIGN(const SearchResult result, search(graph, options));
+  std::vector<std::string> out;
+  for (const Found& found : result.graphs) out.push_back(written(graph, result, found, options));
+  return out;
 }
 
 }  // namespace cleave::algebra

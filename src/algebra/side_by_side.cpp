@@ -123,7 +123,9 @@ class Finder {
   std::string name(ValueId v) const {
     const std::string& n = g_.value(v).name;
     const Node& from = g_.producer(v);
-    if (n.empty() && info(from.op).category == graph::Category::view && from.operands.size() == 1)
+    const graph::Category category = info(from.op).category;
+    if (n.empty() && (category == graph::Category::view || category == graph::Category::cast) &&
+        from.operands.size() == 1)
       return name(from.operands[0]);
     return n.empty() ? fmt::format("v{}", v.index) : n;
   }

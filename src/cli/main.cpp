@@ -215,7 +215,8 @@ class Command {
     s->add_option("INPUT", a_.input, "a .graph text, an ONNX model, or -");
     takes_pipeline(s);
     s->add_flag("--list", a_.list, "with the steps that lead to each graph");
-    s->add_option("--export", a_.export_to, "write the graphs for other compilers: `onnx DIR`")
+    s->add_option("--export", a_.export_to,
+                  "write the graphs for other compilers (`onnx DIR`), or what `check` verifies (`certificates DIR`)")
         ->expected(2)
         ->type_name("FORMAT DIR");
     s->add_option("--suite", a_.suite, "a file of many graphs (docs/suite.md): a line for each, whole and split");
@@ -401,8 +402,10 @@ class Command {
     });
   }
   int search() {
-    if (!a_.export_to.empty() && a_.export_to[0] != "onnx")
-      return fail({diagnose(Code::bad_option, "--export " + a_.export_to[0], "only `onnx` is written")}, {});
+    if (!a_.export_to.empty() && a_.export_to[0] != "onnx" && a_.export_to[0] != "certificates")
+      return fail(
+          {diagnose(Code::bad_option, "--export " + a_.export_to[0], "only `onnx` and `certificates` are written")},
+          {});
     if (!a_.suite.empty()) {
       auto o = options();
       if (!o) return fail(o.errors(), {});
@@ -414,7 +417,9 @@ class Command {
     if (a_.input.empty()) return fail({diagnose(Code::bad_option, "INPUT", "is missing")}, {});
     return compiled("search", [this](driver::Compilation& c) {
       Diagnostics bad;
-      if (!a_.export_to.empty()) bad = driver::export_onnx_graphs(c, a_.export_to[1]);
+      if (!a_.export_to.empty())
+        bad = a_.export_to[0] == "onnx" ? driver::export_onnx_graphs(c, a_.export_to[1])
+                                        : driver::export_certificates(c, a_.export_to[1]);
       print(a_.json ? driver::search_json(c) : driver::search_text(c, a_.list));
       return bad.empty() ? 0 : fail(bad, {});
     });

@@ -162,8 +162,9 @@ Result<Explanation> explain(const ExplainRequest& r, SourceText& source) {
     if (number >= all) return diagnose(Code::no_such_graph, all, number);
     const Equal& found = equal_graph(c, number);
     e.steps = found.derivation;
-    e.what = number == 0 ? fmt::format("Graph 0 of {} is the input graph.", all)
-                         : fmt::format("Graph {} of {}: {}.", number, all, found.summary);
+    e.what = all == 1      ? "The search found no graph but the input graph; `--why-not NODE` says what was refused."
+             : number == 0 ? fmt::format("Graph 0 of {} is the input graph.", all)
+                           : fmt::format("Graph {} of {}: {}.", number, all, found.summary);
     e.last = stabilising(found.graph);
     if (!found.split.empty())
       e.last += fmt::format(" Reductions over `{}` stop half way: each part by itself, then the parts.", found.split);

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "algebra/certificate.hpp"
 #include "base/codes.hpp"
 #include "frontend/file.hpp"
 #include "frontend/onnx_export.hpp"
@@ -26,6 +27,30 @@ Diagnostics export_onnx_graphs(const Compilation& c, const std::string& folder) 
       return bad;
   }
   return out;
+}
+
+Diagnostics export_certificates(const Compilation& c, const std::string& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return {diagnose(Code::file_unwritable, folder, error.message())};
+  // Each search once more, with its steps: whole, then those that split an index, whose first graph is the input again.
+  std::vector<std::string> splits{""};
+  for (const Equal& e : c.split)
+    if (splits.back() != e.split) splits.push_back(e.split);
+  size_t number = 0;
+  for (const std::string& split : splits) {
+    algebra::SearchOptions o;
+    o.seed = c.options.seed;
+    o.split = split;
+    const auto texts = algebra::certificates(*c.expanded, o);
+    if (!texts) return texts.errors();
+    for (size_t k = split.empty() ? 0 : 1; k < texts->size(); ++k, ++number)
+      if (Diagnostics bad = write_bytes((fs::path(folder) / fmt::format("graph_{}.json", number)).string(),
+                                        std::as_bytes(std::span((*texts)[k])));
+          !bad.empty())
+        return bad;
+  }
+  return {};
 }
 
 }  // namespace cleave::driver

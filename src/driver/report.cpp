@@ -193,9 +193,10 @@ std::string result_text(const Compilation& c) {
 }
 
 std::string search_text(const Compilation& c, bool derivations) {
-  std::string out = fmt::format("{}: {} equal graphs from {} values ({}), {:.2f} s\n", c.input.name(),
-                                c.equal.size() + c.split.size(), c.search.values,
-                                c.search.saturated ? "saturated" : "not saturated", c.search.seconds);
+  const size_t graphs = c.equal.size() + c.split.size();
+  std::string out = fmt::format("{}: {} from {} values ({}), {:.2f} s\n", c.input.name(),
+                                graphs == 1 ? "no equal graph but the input" : fmt::format("{} equal graphs", graphs),
+                                c.search.values, c.search.saturated ? "saturated" : "not saturated", c.search.seconds);
   for (size_t i = 0; i < c.equal.size() + c.split.size(); ++i) {
     const Equal& e = equal_graph(c, i);
     out += fmt::format("{:>4}  {}{}\n", i, e.split.empty() ? "" : fmt::format("[{} split] ", e.split), e.summary);

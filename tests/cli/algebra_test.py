@@ -66,10 +66,26 @@ class Algebra(CliTest):
         self.assertEqual(len(models), len(self.json("search", self.tiny)["graphs"]))
         for model in models:
             self.ok("run", model, "--dim", "S=5", "--check", "--unfused")
-        self.fails(2, "only `onnx` is written", "search", self.tiny, "--export", "tvm", "models")
+        self.fails(2, "only `onnx` and `certificates` are written", "search", self.tiny, "--export", "tvm", "models")
         cummax = self.file("c.graph", "graph c {\n  input X: f32[3]\n  output Y = cummax(X, axis=0)\n}\n")
         self.fails(3, "error[CLV4108]: graph 0 cannot be written as ONNX: the operator `cummax`", "search", cummax,
                    "--export", "onnx", "models")
+
+    def test_every_graph_has_a_certificate_that_check_accepts(self):
+        self.ok("search", self.tiny, "--split", "l", "--export", "certificates", "proofs")
+        graphs = self.json("search", self.tiny, "--split", "l")["graphs"]
+        for k, graph in enumerate(graphs):
+            proof = Path(self.folder, f"proofs/graph_{k}.json")
+            self.assertEqual(json.loads(proof.read_text())["result"], graph["text"])
+            self.ok("check", proof)
+        proof.write_text(proof.read_text().replace("mul(", "add(", 1))
+        self.fails(4, "error[CLV4102]: step", "check", proof)
+        self.assertFalse(Path(self.folder, f"proofs/graph_{len(graphs)}.json").exists())
+
+    def test_a_graph_without_equals_says_so(self):
+        lone = self.file("lone.graph", "graph lone {\n  input X: f32[3]\n  output Y = tanh(X)\n}\n")
+        self.assertIn("lone: no equal graph but the input", self.ok("search", lone))
+        self.assertIn("found no graph but the input graph; `--why-not NODE`", self.ok("explain", lone))
 
     def test_explain_says_each_step_and_why(self):
         text = self.ok("explain", self.tiny)
