@@ -3,6 +3,7 @@ backend. A row gets the emitter and the operator's arguments; what it cannot exp
 
 from __future__ import annotations
 
+import math
 import operator
 
 import torch
@@ -27,6 +28,22 @@ def row(*names):
 
 def refuse(what: str) -> UnsupportedError:
     return UnsupportedError(what, node=what.split(" ")[0])
+
+
+class _NotMade:
+    """A result of an operator that its row does not make, as the statistics of a norm."""
+
+
+NOT_MADE = _NotMade()
+
+
+def lowest(dtype) -> float:
+    """What a maximum starts with: -inf, or the least integer (at most 2^62 away from 0, which a real tells)."""
+    return -math.inf if dtype[0] in "fb" else 0.0 if dtype[0] == "u" else -2.0**min(int(dtype[1:]) - 1, 62)
+
+
+def highest(dtype) -> float:
+    return math.inf if dtype[0] in "fb" else 2.0**min(int(dtype[1:]) - (dtype[0] == "i"), 62) - (int(dtype[1:]) < 62)
 
 
 def extent(value):
@@ -128,6 +145,9 @@ class Emitter:
                 return self.add("extent", of=[self.number(arg)], dtype=dtype or "i64")
             if isinstance(id, tuple):
                 id = id[0]
+            if id is NOT_MADE:
+                source = arg.args[0] if name_of(arg.target) == "operator.getitem" else arg
+                raise refuse(f"{name_of(source.target)} for its other results (`{arg.name}`)")
             return self.cast(id, dtype) if dtype and self.builder.dtype(id) != dtype else id
         if isinstance(arg, (torch.SymInt,)):
             return self.add("extent", of=[extent(arg)], dtype=dtype or "i64")
@@ -135,6 +155,11 @@ class Emitter:
 
     def literal(self, number, dtype):
         return self.builder.literal(float(number), dtype)
+
+    def fn(self, op, *operands):
+        """An operator of values (ints) and numbers (floats, of the last value's type)."""
+        dtype = next(self.builder.dtype(x) for x in reversed(operands) if not isinstance(x, float))
+        return self.add(op, *[self.literal(x, dtype) if isinstance(x, float) else x for x in operands])
 
     def cast(self, id, dtype):
         return id if self.builder.dtype(id) == dtype else self.add("cast", id, dtype=dtype)
@@ -160,11 +185,11 @@ def _unary(op):
 
 
 for _name, _op in {
-    "neg": "neg", "abs": "abs", "sign": "sign", "square": "square", "relu": "relu", "relu_": "relu", "exp": "exp",
+    "neg": "neg", "abs": "abs", "sign": "sign", "square": "square", "relu": "relu", "exp": "exp",
     "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt",
     "reciprocal": "reciprocal", "floor": "floor", "ceil": "ceil", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh",
-    "erf": "erf", "sigmoid": "sigmoid", "silu": "silu", "silu_": "silu", "mish": "mish", "selu": "selu",
-    "hardsigmoid": "hardsigmoid", "hardswish": "hardswish", "hardswish_": "hardswish",
+    "erf": "erf", "sigmoid": "sigmoid", "silu": "silu", "mish": "mish", "selu": "selu",
+    "hardsigmoid": "hardsigmoid", "hardswish": "hardswish",
 }.items():
     TABLE[f"aten.{_name}"] = _unary(_op)
 
@@ -196,19 +221,19 @@ def _softplus(e, x, beta=1, threshold=20):
     return e.add("where", e.add("gt", scaled, e.literal(threshold, dtype)), v, soft)
 
 
-@row("aten.elu", "aten.elu_")
+@row("aten.elu")
 def _elu(e, x, alpha=1, scale=1, input_scale=1):
     if scale != 1 or input_scale != 1:
         raise refuse("aten.elu with scales")
     return e.add("elu", e.value(x), e.literal(alpha, e.dtype()))
 
 
-@row("aten.leaky_relu", "aten.leaky_relu_")
+@row("aten.leaky_relu")
 def _leaky(e, x, slope=0.01):
     return e.add("leaky_relu", e.value(x), e.literal(slope, e.dtype()))
 
 
-@row("aten.clamp", "aten.hardtanh", "aten.hardtanh_")
+@row("aten.clamp", "aten.hardtanh")
 def _clamp(e, x, low=None, high=None):
     if e.node.target._overloadpacket.__name__.startswith("hardtanh"):
         low, high = -1 if low is None else low, 1 if high is None else high
@@ -243,8 +268,8 @@ def _arithmetic(op):
     return emit
 
 
-for _name, _op in {"add": "add", "add_": "add", "sub": "sub", "sub_": "sub", "mul": "mul", "mul_": "mul"}.items():
-    TABLE[f"aten.{_name}"] = _arithmetic(_op)
+for _name in ("add", "sub", "mul"):
+    TABLE[f"aten.{_name}"] = _arithmetic(_name)
 
 
 @row("aten.rsub")
@@ -254,7 +279,7 @@ def _rsub(e, x, y, alpha=1):
     return e.add("sub", e.value(y, dtype), e.add("mul", v, e.value(alpha, dtype)) if alpha != 1 else v)
 
 
-@row("aten.div", "aten.div_", "aten.true_divide")
+@row("aten.div", "aten.true_divide")
 def _div(e, x, y, rounding_mode=None):
     dtype = e.dtype()
     a, b = e.value(x, dtype), e.value(y, dtype)
@@ -308,6 +333,8 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 def _logical(op):
     def emit(e, *operands):
         if e.dtype() != "bool":
+            if op == "logical_not":  # -1 - x, which wraps where there is no sign
+                return e.fn("sub", e.add("neg", e.value(operands[0])), 1.0)
             raise refuse(f"{e.node.target} of integers")
         return e.add(op, *[e.value(x, "bool") for x in operands])
 
@@ -415,7 +442,7 @@ def _triangle(e, x, diagonal=0):
 # -- views ------------------------------------------------------------------------------------------------------------
 
 @row("aten.view", "aten._unsafe_view", "aten.reshape", "aten.flatten", "aten.unflatten", "aten.squeeze", "aten.unsqueeze",
-     "aten.view_as", "aten.squeeze_")
+     "aten.view_as", "aten.view_copy")
 def _view(e, x, *_, **__):
     if e.dtype() != e.dtype(x):
         raise refuse(f"{e.node.target} to another type")
@@ -427,7 +454,7 @@ def _expand(e, x, *_, **__):
     return e.broadcast(e.value(x), e.shape())
 
 
-@row("aten.permute")
+@row("aten.permute", "aten.permute_copy")
 def _permute(e, x, axes):
     return e.add("transpose", e.value(x), perm=[e.axis(a, e.rank(x)) for a in axes])
 
@@ -450,11 +477,9 @@ def _t(e, x):
     return e.add("transpose", e.value(x), perm=perm)
 
 
-@row("aten.slice")
-def _slice(e, x, axis=0, start=None, stop=None, step=1):
-    axis = e.axis(axis, e.rank(x))
+def bounds(e, x, axis, start, stop) -> tuple:
+    """A slice's start and stop within an axis, as numbers or texts."""
     size = e.shape(x)[axis]
-    start, stop = e.number(start), e.number(stop)
 
     def clipped(at, default):
         if at is None:
@@ -469,20 +494,30 @@ def _slice(e, x, axis=0, start=None, stop=None, step=1):
             return f"min({at}, {size})"
         return min(max(at + size if at < 0 else at, 0), size)
 
-    start, stop, step = clipped(start, 0), clipped(stop, size), e.number(step)
+    return clipped(e.number(start), 0), clipped(e.number(stop), size)
+
+
+def plus(a, b):
+    """The sum of two extents."""
+    return a + b if isinstance(a, int) and isinstance(b, int) else f"({a}) + ({b})"
+
+
+@row("aten.slice", "aten.slice_copy")
+def _slice(e, x, axis=0, start=None, stop=None, step=1):
+    axis = e.axis(axis, e.rank(x))
+    start, stop = bounds(e, x, axis, start, stop)
+    step = e.number(step)
     if step == 1:  # what tracing knows of the result: that a length is below a bound, for one
-        length = e.shape()[axis]
-        stop = start + length if isinstance(start, int) and isinstance(length, int) else f"{start} + {length}"
+        stop = plus(start, e.shape()[axis])
     elif isinstance(start, int) and isinstance(stop, int):
         stop = max(start, stop)
     return e.add("slice", e.value(x), axes=[axis], starts=[start], stops=[stop], steps=[step])
 
 
-@row("aten.narrow")
+@row("aten.narrow", "aten.narrow_copy")
 def _narrow(e, x, axis, start, length):
-    start, length = e.number(start), e.number(length)
-    stop = start + length if isinstance(start, int) and isinstance(length, int) else f"{start} + {length}"
-    return e.add("slice", e.value(x), axes=[e.axis(axis, e.rank(x))], starts=[start], stops=[stop])
+    start = e.number(start)
+    return e.add("slice", e.value(x), axes=[e.axis(axis, e.rank(x))], starts=[start], stops=[plus(start, e.number(length))])
 
 
 @row("aten.select")
@@ -498,18 +533,19 @@ def _select(e, x, axis, index):
     return e.add("squeeze", cut, axes=[axis])
 
 
-@row("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind", "aten.unsafe_split", "aten.tensor_split")
+@row("aten.split", "aten.split_with_sizes", "aten.chunk", "aten.unbind", "aten.unbind_copy", "aten.unsafe_split", "aten.tensor_split")
 def _split(e, x, *args, **named):
     name = e.node.target._overloadpacket.__name__
-    at = 0 if name == "unbind" else 1
+    unbind = name.startswith("unbind")
+    at = 0 if unbind else 1
     axis = e.axis(args[at] if len(args) > at else named.get("dim", 0), e.rank(x))
     results = e.node.meta["val"]
-    sizes = [1] * len(results) if name == "unbind" else [extent(r.shape[axis]) for r in results]
+    sizes = [1] * len(results) if unbind else [extent(r.shape[axis]) for r in results]
     if len(sizes) == 1:
         parts = (e.value(x),)
     else:
         parts = e.add("split", e.value(x), axis=axis, sizes=sizes)
-    if name == "unbind":
+    if unbind:
         parts = tuple(e.add("squeeze", p, axes=[axis]) for p in parts)
     return tuple(parts)
 
@@ -565,59 +601,11 @@ def _pad(e, x, amounts, *rest):
     return e.add("pad", e.value(x), low=low, high=high, value=float(value[0]) if value else 0.0)
 
 
-@row("aten.embedding")
-def _embedding(e, weight, indices, *_, **__):
-    return e.add("gather", e.value(weight), e.value(indices, "i64"), axis=0)
+# ---------------------------------------------------------------------------------------------------------------------
 
-
-@row("aten.index_select")
-def _index_select(e, x, axis, indices):
-    if e.rank(x) == 0:
-        return e.reshape(e.add("gather", e.reshape(e.value(x), [1]), e.reshape(e.value(indices, "i64"), [1]), axis=0), e.shape())
-    return e.add("gather", e.value(x), e.value(indices, "i64"), axis=e.axis(axis, e.rank(x)))
-
-
-@row("aten.gather")
-def _gather(e, x, axis, index, **_):
-    """Along one axis, at a place for each element: a gather from the flattened tensor."""
-    rank, shape, out = e.rank(x), e.shape(x), e.shape()
-    if rank == 0:
-        return e.broadcast(e.value(x), out)
-    axis, flat = e.axis(axis, rank), None
-    for a in range(rank):
-        at = e.value(index, "i64") if a == axis else e.add("iota", shape=out, axis=a, dtype="i64")
-        size = e.add("extent", of=[shape[a]], dtype="i64")
-        flat = at if flat is None else e.add("add", e.add("mul", flat, size), at)
-    total = "1"
-    for n in shape:
-        total = f"{total} * ({n})"
-    return e.add("gather", e.reshape(e.value(x), [total]), flat, axis=0)
-
-
-@row("aten.index")
-def _index(e, x, indices):
-    """One index tensor, or several over neighbouring axes with a common shape: those axes are folded into one."""
-    places = [i for i, t in enumerate(indices) if t is not None]
-    if any(e.dtype(indices[i]) in ("bool", "u8") for i in places):
-        raise refuse("aten.index by a mask")
-    if places != list(range(places[0], places[-1] + 1)):
-        raise refuse("aten.index over axes that are apart")
-    shape, v = e.shape(x), e.value(x)
-    first = places[0]
-    flat = None
-    for i in places:
-        index, size = e.value(indices[i], "i64"), e.add("extent", of=[shape[i]], dtype="i64")
-        index = e.add("where", e.add("lt", index, e.literal(0, "i64")), e.add("add", index, size), index)
-        flat = index if flat is None else e.add("add", e.add("mul", flat, size), index)
-    if len(places) > 1:
-        folded = shape[first]
-        for i in places[1:]:
-            folded = folded * shape[i] if isinstance(folded, int) and isinstance(shape[i], int) else f"({folded}) * ({shape[i]})"
-        v = e.reshape(v, shape[:first] + [folded] + shape[places[-1] + 1:])
-    return e.add("gather", v, flat, axis=first)
-
-
-TABLE["operator.getitem"] = lambda e, x, i: e.values[x][i]
+@row("operator.getitem")
+def _getitem(e, x, i):
+    return e.values[x][i]
 
 
 def name_of(target) -> str:
@@ -630,4 +618,4 @@ def name_of(target) -> str:
     return getattr(target, "__name__", str(target))
 
 
-from . import aten_reductions  # noqa: E402, F401  (its rows join the table)
+from . import aten_math, aten_picks, aten_reductions, aten_windows  # noqa: E402, F401  (their rows join the table)

@@ -1,4 +1,4 @@
-"""Rows of the table in aten.py: reductions, norms, products, attention, convolution and pooling."""
+"""Rows of the table in aten.py: reductions, norms, products, attention."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from .aten import TABLE, refuse, row
+from .aten import NOT_MADE, TABLE, refuse, row
 
 # -- reductions -------------------------------------------------------------------------------------------------------
 
@@ -66,14 +66,6 @@ def _arg(e, x, axis=None, keepdim=False):
     return e.add(name, e.value(x), axis=e.axis(axis, e.rank(x)), keepdims=bool(keepdim))
 
 
-@row("aten.topk")
-def _topk(e, x, k, axis=-1, largest=True, is_sorted=True):
-    if e.rank(x) == 0:
-        both = e.add("topk", e.reshape(e.value(x), [1]), k=e.number(k), axis=0, largest=bool(largest))
-        return tuple(e.reshape(v, e.shape()) for v in both)
-    return e.add("topk", e.value(x), k=e.number(k), axis=e.axis(axis, e.rank(x)), largest=bool(largest))
-
-
 @row("aten.var", "aten.var_mean", "aten.std")
 def _var(e, x, axes=None, *rest, correction=None, keepdim=False, unbiased=None):
     overload = e.node.target._overloadname
@@ -117,25 +109,29 @@ def _logsumexp(e, x, axes, keepdim=False):
     return e.add("logsumexp", e.value(x, e.dtype()), keepdims=bool(keepdim), **_axes(e, x, axes))
 
 
-@row("aten.linalg_vector_norm")
-def _vector_norm(e, x, order=2, axes=None, keepdim=False, *, dtype=None):
-    result = e.dtype()
-    wide = "f32" if result in ("f16", "bf16") else result  # powers of 16-bit numbers leave their range
-    v = e.add("abs", e.value(x, wide))
-    if e.rank(x) == 0 and order != 0:
-        return e.cast(v, result)
-    total = lambda op, y: y if e.rank(x) == 0 else e.add(op, y, keepdims=bool(keepdim), **_axes(e, x, axes))
+def norm(e, v, order, axes, keepdim, dtype):
+    """The `order` norm over axes, in `dtype`; powers of 16-bit numbers leave their range."""
+    wide = "f32" if dtype in ("f16", "bf16") else dtype
+    v = e.add("abs", e.cast(v, wide))
+    if not e.builder.shape(v):
+        return e.cast(e.fn("ne", v, 0.0) if order == 0 else v, dtype)
+    total = lambda op, y: e.add(op, y, axes=axes, keepdims=bool(keepdim))
     if order in (math.inf, -math.inf):
         v = total("amax" if order > 0 else "amin", v)
     elif order == 0:
-        v = total("sum", e.cast(e.add("ne", v, e.literal(0, wide)), wide))
+        v = total("sum", e.cast(e.fn("ne", v, 0.0), wide))
     elif order == 1:
         v = total("sum", v)
     elif order == 2:
         v = e.add("sqrt", total("sum", e.add("square", v)))
     else:
-        v = e.add("pow", total("sum", e.add("pow", v, e.literal(order, wide))), e.literal(1 / order, wide))
-    return e.cast(v, result)
+        v = e.fn("pow", total("sum", e.fn("pow", v, float(order))), 1 / order)
+    return e.cast(v, dtype)
+
+
+@row("aten.linalg_vector_norm")
+def _vector_norm(e, x, order=2, axes=None, keepdim=False, *, dtype=None):
+    return norm(e, e.value(x, e.dtype()), order, _axes(e, x, axes).get("axes", list(range(e.rank(x)))), keepdim, e.dtype())
 
 
 @row("aten.softmax", "aten._softmax", "aten._safe_softmax")
@@ -167,7 +163,7 @@ def _norm(e, op, x, normalized, weight, bias, eps):
 @row("aten.layer_norm", "aten.native_layer_norm")
 def _layer_norm(e, x, normalized, weight=None, bias=None, eps=1e-5, *_):
     v = _norm(e, "layer_norm", x, normalized, weight, bias, eps)
-    return v if e.node.target._overloadpacket.__name__ == "layer_norm" else (v, None, None)
+    return v if e.node.target._overloadpacket.__name__ == "layer_norm" else (v, NOT_MADE, NOT_MADE)
 
 
 @row("aten.rms_norm")
@@ -189,7 +185,7 @@ def _group_norm(e, x, *args):
     for op, p in (("mul", weight), ("add", bias)):
         if p is not None:
             v = e.add(op, v, e.reshape(e.value(p, e.dtype()), [e.shape(p)[0] if n == -1 else n for n in shape]))
-    return v if e.node.target._overloadpacket.__name__ == "group_norm" else (v, None, None)
+    return v if e.node.target._overloadpacket.__name__ == "group_norm" else (v, NOT_MADE, NOT_MADE)
 
 
 @row("aten.batch_norm", "aten._native_batch_norm_legit_no_training", "aten.cudnn_batch_norm", "aten._batch_norm_no_update",
@@ -213,7 +209,7 @@ def _batch_norm(e, x, weight, bias, *rest):
         v = e.add("mul", v, by_channel(weight))
     if bias is not None:
         v = e.add("add", v, by_channel(bias))
-    return v if name == "batch_norm" else (v, None, None)
+    return v if name == "batch_norm" else (v, NOT_MADE, NOT_MADE)
 
 
 # -- contractions -----------------------------------------------------------------------------------------------------
@@ -241,10 +237,12 @@ def _linear(e, x, weight, bias=None):
     return e.add("add", v, e.value(bias, e.dtype())) if bias is not None else v
 
 
-@row("aten.addmm", "aten.baddbmm", "aten.addmv")
+@row("aten.addmm", "aten.baddbmm", "aten.addmv", "aten.addbmm")
 def _addmm(e, c, x, y, beta=1, alpha=1):
     dtype = e.dtype()
     v = _product(e, e.value(x), e.value(y), e.rank(x), e.rank(y), dtype)
+    if e.node.target._overloadpacket.__name__ == "addbmm":
+        v = e.add("sum", v, axes=[0])
     if alpha != 1:
         v = e.add("mul", v, e.literal(alpha, dtype))
     if beta == 0:
@@ -294,108 +292,4 @@ def _sdpa(e, q, k, v, *rest, attn_mask=None, dropout_p=0.0, is_causal=False, sca
     out = e.add("sdpa", *operands, **attributes)
     if rank == 3:
         out = e.add("squeeze", out, axes=[0])
-    return out if name == "scaled_dot_product_attention" else (out, None)
-
-
-def _per_axis(values, n, default):
-    values = list(values) if isinstance(values, (list, tuple)) else [values]
-    return [default] * n if not values else values * n if len(values) == 1 else values
-
-
-@row("aten.convolution", "aten.conv1d", "aten.conv2d", "aten.conv3d", "aten._convolution")
-def _convolution(e, x, weight, bias=None, stride=1, padding=0, dilation=1, *rest):
-    """A contraction over sliding windows."""
-    name = e.node.target._overloadpacket.__name__
-    if name in ("convolution", "_convolution"):
-        transposed, _, groups = rest[0], rest[1], rest[2]
-    else:
-        transposed, groups = False, rest[0] if rest else 1
-    if transposed:
-        raise refuse("aten.convolution, transposed")
-    n = e.rank(weight) - 2
-    if e.rank(x) != n + 2:
-        raise refuse(f"aten.{name} without a batch axis")
-    kernel = e.shape(weight)[2:]
-    stride, dilation = _per_axis(stride, n, 1), _per_axis(dilation, n, 1)
-    if isinstance(padding, str):
-        if padding == "valid":
-            low = high = [0] * n
-        else:
-            total = [d * (k - 1) for d, k in zip(dilation, kernel)]
-            low, high = [t // 2 for t in total], [t - t // 2 for t in total]
-    else:
-        low = high = _per_axis(padding, n, 0)
-    v = e.add("window", e.value(x), axes=list(range(2, n + 2)), sizes=kernel, strides=stride, dilations=dilation, low=low,
-              high=high)
-    places, taps = [f"p{i}" for i in range(n)], [f"t{i}" for i in range(n)]
-    w, dtype = e.value(weight, e.dtype()), e.dtype()
-    shape = e.shape()
-    if groups == 1:
-        out = e.add("contract", v, w, spec=f"b c {' '.join(places + taps)}, o c {' '.join(taps)} -> b o {' '.join(places)}")
-    else:
-        channels, outs = e.shape(x)[1], e.shape(weight)[0]
-        full = list(e.builder.shape(v))
-        v = e.reshape(v, [full[0], groups, channels // groups] + full[2:])
-        w = e.reshape(w, [groups, outs // groups] + e.shape(weight)[1:])
-        out = e.add("contract", v, w,
-                    spec=f"b g c {' '.join(places + taps)}, g o c {' '.join(taps)} -> b g o {' '.join(places)}")
-        out = e.reshape(out, shape)
-    if bias is not None:
-        out = e.add("add", out, e.reshape(e.value(bias, dtype), [e.shape(bias)[0]] + [1] * n))
-    return out
-
-
-def _pool_window(e, x, n, kernel, stride, padding, dilation, ceil, value):
-    kernel = _per_axis(kernel, n, 1)
-    stride = _per_axis(stride, n, 1) if stride else kernel
-    low = _per_axis(padding, n, 0)
-    rank = e.rank(x)
-    axes = list(range(rank - n, rank))
-    v = e.add("window", x if isinstance(x, int) else e.value(x), axes=axes, sizes=kernel, strides=stride,
-              dilations=_per_axis(dilation, n, 1), low=low, high=low, ceil=bool(ceil), value=value)
-    return v, list(range(rank, rank + n)), kernel, stride, low
-
-
-@row("aten.max_pool1d", "aten.max_pool2d", "aten.max_pool3d", "aten.max_pool2d_with_indices")
-def _max_pool(e, x, kernel, stride=(), padding=0, dilation=1, ceil=False):
-    name = e.node.target._overloadpacket.__name__
-    n = int(name[8])
-    v, taps, *_ = _pool_window(e, x, n, kernel, stride, padding, dilation, ceil, -math.inf)
-    out = e.add("amax", v, axes=taps)
-    return (out, None) if name.endswith("indices") else out
-
-
-@row("aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d")
-def _avg_pool(e, x, kernel, stride=(), padding=0, ceil=False, include_pad=True, divisor=None):
-    name = e.node.target._overloadpacket.__name__
-    n = int(name[8])
-    v, taps, kernel, stride, low = _pool_window(e, x, n, kernel, stride, padding, 1, ceil, 0.0)
-    total, dtype = e.add("sum", v, axes=taps), e.dtype()
-    if divisor:
-        return e.add("div", total, e.literal(divisor, dtype))
-    if not any(low) and not ceil:
-        return e.add("div", total, e.literal(math.prod(kernel), dtype))
-    # How many elements each window holds: of the input, or of the input with its padding.
-    spatial = e.shape(x)[e.rank(x) - n:]
-    ones = e.broadcast(e.literal(1, dtype), spatial)
-    if include_pad and any(low):
-        ones = e.add("pad", ones, low=low, high=low, value=1.0)
-        low = [0] * n
-    counted = e.add("window", ones, axes=list(range(n)), sizes=kernel, strides=stride, dilations=[1] * n, low=low, high=low,
-                    ceil=bool(ceil), value=0.0)
-    return e.add("div", total, e.add("sum", counted, axes=list(range(n, 2 * n))))
-
-
-@row("aten.adaptive_avg_pool1d", "aten.adaptive_avg_pool2d", "aten._adaptive_avg_pool2d", "aten.adaptive_avg_pool3d")
-def _adaptive_avg_pool(e, x, sizes):
-    sizes = e.ints(sizes)
-    n, rank = len(sizes), e.rank(x)
-    spatial = e.shape(x)[rank - n:]
-    axes = list(range(rank - n, rank))
-    if sizes == [1] * n:
-        return e.add("mean", e.value(x), axes=axes, keepdims=True)
-    if any(isinstance(s, str) or s % t for s, t in zip(spatial, sizes)):
-        raise refuse("aten.adaptive_avg_pool with sizes that do not divide the input's")
-    kernel = [s // t for s, t in zip(spatial, sizes)]
-    v, taps, *_ = _pool_window(e, x, n, kernel, kernel, 0, 1, False, 0.0)
-    return e.add("mean", v, axes=taps)
+    return out if name == "scaled_dot_product_attention" else (out, NOT_MADE)

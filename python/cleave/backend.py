@@ -32,8 +32,12 @@ _lock = threading.Lock()
 
 
 class _Supported(OperatorSupport):
+    def __init__(self, refused):
+        super().__init__()
+        self.refused = refused
+
     def is_node_supported(self, submodules, node):
-        return node.op == "call_function" and not fx.holds_no_tensor(node) and not fx.unsupported(node)
+        return node.op == "call_function" and not fx.holds_no_tensor(node) and node.name not in self.refused
 
 
 def _hint(n) -> int:
@@ -82,9 +86,8 @@ class Island(torch.nn.Module):
         for i, node in enumerate([results] if self.single else results):
             value = emitter.values[node]
             value = value[0] if isinstance(value, tuple) else value
-            if value is None:
-                source = node.args[0] if aten.name_of(node.target) == "operator.getitem" else node
-                raise aten.refuse(f"{aten.name_of(source.target)} for its other results (`{node.name}`)")
+            if value is aten.NOT_MADE:
+                value = emitter.value(node)  # refuses it by name
             order = _storage_order(emitter.meta(node)) if isinstance(emitter.meta(node), torch.Tensor) else None
             builder.output(f"out{i}", value if order is None else emitter.add("transpose", value, perm=order))
             self.turns.append(order and [order.index(axis) for axis in range(len(order))])
@@ -132,8 +135,10 @@ def _flops(node) -> float:
 def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: bool):
     nodes = [n for n in module.graph.nodes if n.op == "call_function" and not fx.holds_no_tensor(n)]
     work = {n.name: _flops(n) for n in nodes}
-    left = {n.name: (fx.unsupported(n) or aten.name_of(n.target)) for n in nodes}
-    partitioner = CapabilityBasedPartitioner(module, _Supported(), allows_single_node_partition=True)
+    with unset_fake_temporarily():
+        refused = fx.refusals(module)
+    left = {n.name: refused.get(n.name, aten.name_of(n.target)) for n in nodes}
+    partitioner = CapabilityBasedPartitioner(module, _Supported(refused), allows_single_node_partition=True)
     fused = partitioner.fuse_partitions(partitioner.propose_partitions())
     # The dimensions that come in as numbers.
     dims = {str(n.meta["val"]): n for n in fused.graph.nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.SymInt)}
@@ -183,9 +188,7 @@ def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: 
 
 @functools.cache
 def decompositions() -> dict:
-    """What is taken apart before it is looked at: everything that has no row of its own."""
-    table = torch._decomp.core_aten_decompositions()
-    return {op: how for op, how in table.items() if aten.name_of(op) not in aten.TABLE}
+    return fx.decompositions(torch._decomp.core_aten_decompositions())
 
 
 def backend(module: torch.fx.GraphModule, inputs, *, mode=None, options=None):

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
+import operator
+
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from . import _arrays, _native, aten
-from ._errors import InvalidError, UnsupportedError
+from ._errors import Error, InvalidError, UnsupportedError
 
 _IGNORED = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")
 _INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
+
+
+# Taken apart by PyTorch's formulas for them, which are not among those that export uses.
+_TAKEN_APART = ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
+                "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",
+                "upsample_trilinear3d", "upsample_bicubic2d", "grid_sampler_2d", "ldexp")
+
+
+def decompositions(table) -> dict:
+    """What is taken apart before it is looked at: everything that has no row of its own."""
+    table = dict(table.items())
+    more = torch._decomp.get_decompositions([getattr(torch.ops.aten, name) for name in _TAKEN_APART])
+    return {op: how for op, how in (more | table).items() if aten.name_of(op) not in aten.TABLE}
 
 
 def holds_no_tensor(node) -> bool:
@@ -35,6 +51,49 @@ def unsupported(node) -> str:
             if val.device.type != "cpu":
                 return f"{name} on {val.device}"
     return ""
+
+
+def refusals(module) -> dict:
+    """Name of a node -> why it cannot be translated. Every row is tried; what a refused node would give is a new input."""
+    builder = _native.GraphBuilder("trial")
+    emitter = aten.Emitter(builder)
+    why = {}
+    tensors = [v for n in module.graph.nodes for v in pytree.tree_leaves(n.meta.get("val"))
+               if isinstance(v, (torch.Tensor, torch.SymInt))]
+    declare_dims(builder, [v.shape if isinstance(v, torch.Tensor) else [v] for v in tensors])
+
+    def given(node):
+        made = []
+        for i, val in enumerate(pytree.tree_leaves(node.meta.get("val"))):
+            known = isinstance(val, torch.Tensor) and val.dtype in aten.DTYPES
+            made.append(builder.input(f"{node.name}_{i}", aten.DTYPES[val.dtype], [aten.extent(n) for n in val.shape]) if known else None)
+        emitter.values[node] = tuple(made) if isinstance(node.meta.get("val"), (tuple, list)) else made[0] if made else None
+
+    for node in module.graph.nodes:
+        if node.op != "call_function":
+            given(node)
+        elif holds_no_tensor(node):
+            emitter.values[node] = None
+        elif reason := unsupported(node):
+            why[node.name] = reason
+            given(node)
+        elif node.target is operator.getitem:
+            source = node.args[0]
+            emitter.values[node] = emitter.values[source][node.args[1]]
+            if emitter.values[node] is aten.NOT_MADE and node.users:  # the operator stays with eager, and all its results
+                why[source.name] = f"{aten.name_of(source.target)} for its other results"
+            if source.name in why:
+                why |= {user.name: why[source.name] for user in source.users}
+                given(node)
+        elif aten.name_of(node.target) not in _INLINED:
+            try:
+                emitter.values[node] = call_row(emitter, node)
+            except Error as error:
+                why[node.name] = str(error).splitlines()[0].replace(f" (node `{node.name}`)", "")
+                given(node)
+        else:
+            given(node)
+    return why
 
 
 def call_row(emitter, node):
@@ -107,45 +166,43 @@ class Exported:
     """A graph made from an ExportedProgram, and how to call it with the arguments of the original."""
 
     def __init__(self, program: torch.export.ExportedProgram, name: str = "module"):
-        table = torch.export.default_decompositions()
-        for op in list(table):
-            if aten.name_of(op) in aten.TABLE:
-                table.pop(op)
-        program = program.run_decompositions(table)
-        self.module_call = program.module_call_graph[0].signature
+        program = program.run_decompositions(decompositions(torch.export.default_decompositions()))
+        call = program.module_call_graph[0].signature
+        self.in_spec, self.out_spec = call.in_spec, call.out_spec
         signature = program.graph_signature
         builder = _native.GraphBuilder(name)
         emitter = aten.Emitter(builder)
-        self.user_inputs = []  # for each user input in order: its index among the graph's inputs, or None
+        self.user_inputs = []  # for each user input in order: None for a tensor, else the list of the value that it had
+        self.reads = []  # for each of the graph's inputs: the number of the user input, or the buffer's tensor
         self.places = {}  # name of a placeholder -> its user input, or the tensor that the module holds
         nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
         self.typical = declare_dims(
             builder, [n.meta["val"].shape for n in nodes if isinstance(n.meta.get("val"), torch.Tensor)], program.range_constraints)
-        tensors = 0
         self.held = {}
+        changed = {s.target for s in signature.output_specs if s.kind == OutputKind.BUFFER_MUTATION}
         for node, spec in zip(nodes, signature.input_specs):
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
                 held = program.constants.get(spec.target)
                 held = program.state_dict.get(spec.target) if held is None else held
                 self.held[spec.target] = held
                 self.places[node.name] = held
-                if node.users:
+                if node.users and spec.target in changed:  # read again at each call
+                    emitter.values[node] = self.declare(builder, node, held)
+                elif node.users:
                     emitter.values[node] = constant(emitter, node.name, held)
             elif isinstance(spec.arg, TensorArgument) and spec.kind == InputKind.USER_INPUT:
                 self.places[node.name] = len(self.user_inputs)
-                val = node.meta["val"]
-                emitter.values[node] = builder.input(node.name, emitter.dtype_name(val.dtype), [aten.extent(n) for n in val.shape])
-                self.user_inputs.append(tensors)
-                tensors += 1
-            elif spec.kind == InputKind.USER_INPUT:
+                emitter.values[node] = self.declare(builder, node, len(self.user_inputs))
                 self.user_inputs.append(None)
+            elif spec.kind == InputKind.USER_INPUT:
+                self.user_inputs.append([getattr(spec.arg, "value", None)])
             else:
                 raise UnsupportedError(f"inputs of the kind {spec.kind.name.lower()} (`{node.name}`)", node=node.name)
         results = emit_nodes(emitter, program.graph, program.graph_module)
         # For each output: ("value", index among the graph's outputs) | ("input", user input) | ("constant", value) and what
         # to do with it.
         self.outputs = []
-        count = 0
+        made = {}
         for node, spec in zip(results, signature.output_specs):
             if isinstance(spec.arg, ConstantArgument) or not isinstance(node, torch.fx.Node):
                 source = ("constant", spec.arg.value if isinstance(spec.arg, ConstantArgument) else node)
@@ -154,47 +211,83 @@ class Exported:
             elif emitter.values.get(node) is None:
                 raise UnsupportedError(f"the output `{node.name}` is no tensor of the graph", node=node.name)
             else:
-                value = emitter.values[node]
-                builder.output(f"out{count}", value[0] if isinstance(value, tuple) else value)
-                source = ("value", count)
-                count += 1
+                if node not in made:  # an output that comes twice is one tensor
+                    made[node] = len(made)
+                    builder.output(f"out{made[node]}", emitter.value(node))
+                source = ("value", made[node])
             if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
                 raise UnsupportedError(f"outputs of the kind {spec.kind.name.lower()}")
             self.outputs.append((source, spec.kind, spec.target))
-        if count == 0:
+        if not made:
             raise InvalidError("nothing is computed: every output is an input or a constant")
         self.graph = builder.build()
         self.input_names = [n.name for n, s in zip(nodes, signature.input_specs) if s.kind == InputKind.USER_INPUT]
 
-    def call(self, run, args, kwargs):
-        """`run` maps the tensors that the graph reads to its outputs."""
+    def declare(self, builder, node, source) -> int:
+        val = node.meta["val"]
+        self.reads.append(source)
+        return builder.input(node.name, aten.Emitter.dtype_name(val.dtype), [aten.extent(n) for n in val.shape])
+
+    def given(self, args, kwargs) -> list:
+        """The arguments flat, in the order and the structure in which they were given when the program was made."""
+        order = self.in_spec.child(1).context if self.in_spec is not None else list(kwargs)
+        if set(order) == set(kwargs):
+            kwargs = {name: kwargs[name] for name in order}
         given, spec = pytree.tree_flatten((args, kwargs))
         if len(given) != len(self.user_inputs):
             raise InvalidError(f"{len(given)} arguments are given, the program has {len(self.user_inputs)}")
-        tensors = [g for g, index in zip(given, self.user_inputs) if index is not None]
-        results = run(tensors)
+        if self.in_spec is not None and spec != self.in_spec:
+            raise InvalidError(f"the arguments have the structure {spec}, the program was made for {self.in_spec}")
+        for value, held, name in zip(given, self.user_inputs, self.input_names):
+            if held is not None and value != held[0]:
+                raise InvalidError(f"the argument `{name}` is {value!r}, the program was made for {held[0]!r}", node=name,
+                                   hint="only tensors can be others at each call")
+        return given
+
+    def call(self, run, args, kwargs):
+        """`run` maps the tensors that the graph reads to its outputs."""
+        given = self.given(args, kwargs)
+        changed = [self.input_names.index(target) for _, use, target in self.outputs if use == OutputKind.USER_INPUT_MUTATION]
+        for i in changed:
+            for j, other in enumerate(given):
+                if i != j and isinstance(other, torch.Tensor) and _share_memory(given[i], other):
+                    names = f"`{self.input_names[i]}` and `{self.input_names[j]}`"
+                    raise InvalidError(f"the arguments {names} share memory, and the program changes the first", node=self.input_names[i],
+                                       hint="give it a clone")
+        results = run([given[source] if isinstance(source, int) else source for source in self.reads])
         out = []
         for (kind, what), use, target in self.outputs:
             value = results[what] if kind == "value" else what if kind == "constant" else (
                 given[what] if isinstance(what, int) else what)
             if use == OutputKind.USER_OUTPUT:
                 out.append(value)
-            elif use == OutputKind.BUFFER_MUTATION:
-                self.held[target].copy_(value)
             else:
-                given[self.input_names.index(target)].copy_(value)
-        return pytree.tree_unflatten(out, self.module_call.out_spec)
+                changes = self.held[target] if use == OutputKind.BUFFER_MUTATION else given[self.input_names.index(target)]
+                with torch.no_grad():
+                    changes.copy_(value)
+        return pytree.tree_unflatten(out, self.out_spec)
 
 
-class _Call(torch.nn.Module):
-    """A function as a module, as torch.export wants it."""
+def _share_memory(a, b) -> bool:
+    def span(t):
+        start = t.data_ptr()
+        return start, start + t.element_size() * (1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride())))
 
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
+    if not a.numel() or not b.numel():
+        return False
+    (low, high), (other_low, other_high) = span(a), span(b)
+    return low < other_high and other_low < high
 
-    def forward(self, *args, **kwargs):
-        return self.function(*args, **kwargs)
+
+def _module_of(function):
+    """A function as a module, as torch.export wants it: with the function's own parameters, which dynamic_shapes names."""
+    module = torch.nn.Module()
+    try:
+        inspect.signature(function)
+        module.forward = function
+    except (TypeError, ValueError):  # compiled ones have none
+        module.forward = lambda *args, **kwargs: function(*args, **kwargs)
+    return module
 
 
 def export(what, args, kwargs=None, dynamic_shapes=None) -> Exported:
@@ -207,15 +300,7 @@ def export(what, args, kwargs=None, dynamic_shapes=None) -> Exported:
             raise UnsupportedError("the module is in training mode", hint="module.eval()")
         module = what
     else:
-        module = _Call(what)
-        if isinstance(dynamic_shapes, dict):  # by the names of the function's parameters
-            import inspect
-
-            names = [p for p in inspect.signature(what).parameters][:len(args)]
-            dynamic_shapes = ([dynamic_shapes.get(n) for n in names],) if names else None
-            dynamic_shapes = (tuple(dynamic_shapes[0]),)
-        elif dynamic_shapes is not None:
-            dynamic_shapes = (tuple(dynamic_shapes),)
+        module = _module_of(what)
     try:
         with torch.no_grad():
             program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)

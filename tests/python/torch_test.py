@@ -98,6 +98,72 @@ class Modules(unittest.TestCase):
         module.total.zero_()
         result(torch.ones(3, 4))
         torch.testing.assert_close(module.total, torch.full((4,), 3.0))
+        result(torch.ones(3, 4))
+        torch.testing.assert_close(module.total, torch.full((4,), 6.0), msg="the buffer is read again at each call")
+
+    def test_inputs_that_change(self):
+        def f(x, y):
+            x[1:].mul_(2)
+            x += y
+            return x, x.sum(), y
+
+        x, y = torch.randn(3, 4), torch.randn(4)
+        want_x = x.clone()
+        want = f(want_x, y)
+        result = cleave.optimize(f, (torch.randn(3, 4), y), **fast())
+        got = result(x, y)
+        torch.testing.assert_close(x, want_x)
+        torch.testing.assert_close(got, want)
+        self.assertIs(got[2], y)
+        wide = torch.randn(4, 4)
+        with self.assertRaisesRegex(cleave.InvalidError, "share memory"):
+            result(wide[:3], wide[2])
+
+    def test_an_output_that_comes_twice_is_one_tensor(self):
+        def f(x):
+            y = x * 2
+            return y, y, y + 1
+
+        a, b, c = cleave.optimize(f, (torch.ones(3),), **fast())(torch.ones(3))
+        self.assertIs(a, b)
+        torch.testing.assert_close(c, torch.full((3,), 3.0))
+
+    def test_the_forms_of_dynamic_shapes(self):
+        def f(x, pair, *, scale):
+            return x * pair["w"] * scale
+
+        export, auto = torch.export, torch.export.Dim.AUTO
+        rows = export.Dim("rows", min=1, max=64)
+        args, kwargs = (torch.randn(5, 4), {"w": torch.randn(5, 4)}), {"scale": torch.randn(4)}
+        forms = [{"x": {0: rows}, "pair": {"w": {0: rows}}, "scale": None},  # by name
+                 {"x": (rows, None), "pair": {"w": [rows, None]}, "scale": {}},  # by axis
+                 {"x": {0: auto}, "pair": {"w": {0: auto}}, "scale": None}]
+        collection = export.ShapesCollection()
+        collection[args[0]], collection[args[1]["w"]] = {0: export.Dim.DYNAMIC}, {0: export.Dim.DYNAMIC}
+        for dynamic_shapes in [*forms, collection]:
+            with self.subTest(dynamic_shapes):
+                program = cleave.compile(f, args, kwargs, dynamic_shapes=dynamic_shapes, threads=1)
+                for n in (5, 9):
+                    x, w, s = torch.randn(n, 4), torch.randn(n, 4), torch.randn(4)
+                    torch.testing.assert_close(program(x, {"w": w}, scale=s), f(x, {"w": w}, scale=s))
+                self.assertEqual(program.compilations, 1)
+        program = cleave.compile(lambda a, b: a + b, (torch.randn(5, 4), torch.randn(5, 4)), dynamic_shapes=({0: rows}, {0: rows}))
+        with self.assertRaisesRegex(cleave.InvalidError, "64"):
+            program(torch.randn(65, 4), torch.randn(65, 4))
+        with self.assertRaises(cleave.InvalidError):
+            program(torch.randn(6, 4), torch.randn(7, 4))
+
+    def test_arguments_are_checked(self):
+        def f(x, n, *, a, b):
+            return x * n + a - b
+
+        x, a, b = torch.randn(3), torch.randn(3), torch.randn(3)
+        program = cleave.compile(f, (x, 2), {"a": a, "b": b})
+        torch.testing.assert_close(program(x, 2, b=b, a=a), f(x, 2, a=a, b=b), msg="keywords in another order")
+        for call in (lambda: program(x, 3, a=a, b=b), lambda: program(x, 2, a=a), lambda: program(x, 2, a=a, c=b), lambda: program(x, 2, a, b),
+                     lambda: program([x], 2, a=a, b=b), lambda: program(x.double(), 2, a=a, b=b)):
+            with self.assertRaises(cleave.InvalidError):
+                call()
 
     def test_half_precision(self):
         for dtype in (torch.float16, torch.bfloat16):
@@ -133,6 +199,12 @@ def r(*shape):
     if shape not in _made:
         _made[shape] = torch.randn(*shape)
     return _made[shape]
+
+
+def changed(x, change):
+    y = x.clone()
+    change(y)
+    return y
 
 
 x34, y34, x5 = r(3, 4), torch.randn(3, 4), r(2, 3, 4, 5, 6)
@@ -206,6 +278,32 @@ OPERATORS = {
     "sdpa rows without keys": lambda: F.scaled_dot_product_attention(x5[0], x5[0], x5[0], attn_mask=torch.tensor([[True] * 5] * 4 + [[False] * 5])),
     "sdpa gqa": lambda: F.scaled_dot_product_attention(x5[0].repeat(1, 2, 1, 1), x5[0], x5[0], enable_gqa=True, scale=0.3),
     "inplace": lambda: x34.clone().add_(1).mul_(y34).relu_(),
+    "slices that change": lambda: changed(x5, lambda y: (y[:, 1:, ::2].add_(1), y[0, 0].zero_(), y[..., -1].fill_(3))),
+    "picks that change": lambda: changed(x34, lambda y: (y.__setitem__(torch.tensor([2, 0]), y34[:2]), y.masked_fill_(y34 > 1, 0),
+                                                         y.__setitem__(y34 < -1, 9.0), y.index_add_(1, torch.tensor([1, 1]), y34[:, :2]))),
+    "diagonals": lambda: x5[0].diagonal(1, 1, 3) + torch.diag(x34[0], -1)[:, 1:].sum() + changed(x34, lambda y: y.fill_diagonal_(7)).sum()
+        + torch.diagonal_scatter(x34, y34[0, :3], 1).sum() + torch.trace(x34),
+    "scatters": lambda: x34.scatter(0, torch.tensor([[1, 0, 2], [2, 1, 2]]), y34) + x34.scatter_add(1, ints[:1, 2:3] * 0 + 3, y34)
+        + x34.scatter_reduce(0, torch.tensor([[1, 1, 0, 0]] * 3), y34, "amax", include_self=False),
+    "index_put": lambda: x5.index_put((torch.tensor([1, 0, 1]), torch.tensor([2, 0, 2])), x5[0], accumulate=True)
+        + x5.index_put((torch.tensor([1, -1]),), torch.ones(1)),
+    "indices apart": lambda: x5[torch.tensor([1, 0, 1]), :, torch.tensor([3, -1, 0])],
+    "sorting": lambda: x34.sort(1, descending=True).values + x34.argsort(0) + x34.median(1, keepdim=True).values
+        + x34.kthvalue(2, 0).indices + x34.median(),
+    "strides": lambda: x34.as_strided((2, 2), (1, 5), 1) + x34.as_strided_scatter(y34[:2, :2], (2, 2), (1, 5), 2)[:2, 1:3],
+    "searching": lambda: torch.bucketize(x34, torch.tensor([-1.0, 0, 1])) + torch.searchsorted(x34.sort(1).values, y34, right=True),
+    "rolls": lambda: x34.roll(1, 0) + x34.roll((2, -1), (1, 0)) + torch.fmod(3 * x34, y34) + torch.fmod(ints[:, :1], 4).sum(),
+    "unfold": lambda: x5.unfold(3, 2, 2).sum(-1) + F.unfold(x5[0], 2, stride=2).sum(),
+    "arcs": lambda: torch.atan2(x34, y34) + x34.atan() + (x34 / 9).asin() + (x34 / 9).acos() + torch.hypot(x34, y34),
+    "hyperbolic": lambda: x34.sinh() + x34.cosh() + x34.asinh() + (x34.abs() + 1).acosh() + (x34 / 9).atanh() + x34.abs().log10(),
+    "signs": lambda: torch.copysign(x34, y34) + torch.fmax(x34, y34) + torch.signbit(-0.0 * x34.abs()) + ~ints[:1],
+    "distances": lambda: torch.cdist(x34, y34).sum() + torch.dist(x34, y34) + F.pairwise_distance(x34, y34) + F.bilinear(x34, y34, r(2, 4, 4))[:, 0],
+    "transposed convolutions": lambda: F.conv_transpose2d(x5[0], r(4, 2, 3, 2), r(4), stride=2, padding=1, output_padding=1, groups=2)
+        + F.conv_transpose2d(x5[0], r(4, 4, 3, 2), stride=(2, 2), padding=(1, 1), output_padding=1, dilation=1)[:, :, :, :],
+    "largest of windows": lambda: sum(v.sum() for v in F.max_pool2d(x5[0], 2, 1, 1, return_indices=True)) + F.max_pool3d(x5, 2).sum()
+        + F.max_pool1d(x34, 2, return_indices=True)[1],
+    "adaptive pools": lambda: F.adaptive_avg_pool2d(x5[0], (3, 4)) + sum(v.float() for v in F.adaptive_max_pool2d(x5[0], (3, 4), True)),
+    "resizing": lambda: F.interpolate(x5[0], scale_factor=2, mode="bilinear") + F.interpolate(x5[0], size=(10, 12), mode="nearest"),
     "casts": lambda: (x34 * 3).to(torch.int64) + x34.double().to(torch.float32).bool(),
 }
 
@@ -246,6 +344,36 @@ class Backend(unittest.TestCase):
         got, said = self.run_quietly(self.compiled(module), x, w)
         torch.testing.assert_close(got, module(x, w), rtol=1e-4, atol=1e-4)
         self.assertIn("fft", said)
+
+    def test_one_operator_that_is_refused_does_not_keep_the_others(self):
+        # By its arguments, by results that are not made, by its type: each is left alone.
+        def f(x, w):
+            y = F.pad((x @ w).relu()[None], (1, 1), mode="reflect")[0]
+            norm, mean, spread = torch.native_layer_norm(y, (10,), None, None, 1e-5)
+            q = torch.linalg.inv(norm[:, 1:9] + 9 * torch.eye(8))
+            return (q @ w).softmax(-1) + mean * spread
+
+        x, w = torch.randn(8, 8), torch.randn(8, 8)
+        got, said = self.run_quietly(self.compiled(f), x, w)
+        torch.testing.assert_close(got, f(x, w), rtol=1e-4, atol=1e-4)
+        for name in ("native_layer_norm for its other results", "linalg_inv"):
+            self.assertIn(name, said)
+        self.assertRegex(said, "cleave: [2-9] islands")
+
+    def test_inputs_that_change_and_views(self):
+        def f(x, y):
+            x[1:, ::2].mul_(3)
+            x.t().add_(y)
+            return x[0], x.sum()
+
+        x, y = torch.randn(3, 4), torch.randn(3)
+        mine = x.clone()
+        got, said = self.run_quietly(self.compiled(f), mine, y)
+        want = f(x, y)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(mine, x)
+        self.assertEqual(got[0].data_ptr(), mine.data_ptr(), "a view of an input stays one")
+        self.assertIn("100.0 %", said)
 
     def test_graph_breaks_and_dynamic_shapes(self):
         def f(x):

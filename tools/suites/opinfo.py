@@ -63,8 +63,10 @@ def program_of(function, sample, search=True):
 
     tensors = [leaves[p] for p in places]
     try:
-        graph = make_fx(torch.func.functionalize(flat), decomposition_table=backend.decompositions(), tracing_mode="fake",
-                        _allow_non_fake_inputs=True)(*tensors)
+        traced = dict(tracing_mode="fake", _allow_non_fake_inputs=True)
+        graph = make_fx(torch.func.functionalize(flat), decomposition_table=backend.decompositions(), **traced)(*tensors)
+        if any(n.op == "call_function" and aten.name_of(n.target).endswith("_") for n in graph.graph.nodes):  # by a decomposition
+            graph = make_fx(torch.func.functionalize(graph), **traced)(*tensors)
     except Exception as error:  # whatever torch raises: data-dependent shapes and the like
         raise UnsupportedError(f"tracing: {type(error).__name__}", node="tracing") from error
     for node in graph.graph.nodes:
