@@ -31,11 +31,11 @@ def given(array):
             raise UnsupportedError(f"a tensor lies on {array.device}; this version runs on the CPU", hint="x.cpu()")
         array = array.detach()
         return array.resolve_conj().resolve_neg() if array.is_conj() or array.is_neg() else array
-    if hasattr(array, "__dlpack__") or hasattr(array, "__array_interface__"):
+    if hasattr(array, "shape") and (hasattr(array, "__dlpack__") or hasattr(array, "__array_interface__")):
         return array
     import numpy
 
-    return numpy.asarray(array)
+    return numpy.from_dlpack(array) if hasattr(array, "__dlpack__") else numpy.asarray(array)
 
 
 def shape(array) -> list:

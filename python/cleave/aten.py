@@ -179,32 +179,35 @@ class Emitter:
 
 def _unary(op):
     def emit(e, x, *_, **__):
-        return e.add(op, e.value(x, e.dtype()))
+        v = e.value(x, e.dtype())
+        return v if e.dtype() == "bool" else e.add(op, v)  # of bools there are the sign and the magnitude
 
     return emit
 
 
 for _name, _op in {
-    "neg": "neg", "abs": "abs", "sign": "sign", "square": "square", "relu": "relu", "exp": "exp",
+    "neg": "neg", "abs": "abs", "sign": "sign", "sgn": "sign", "square": "square", "relu": "relu", "exp": "exp",
     "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt",
-    "reciprocal": "reciprocal", "floor": "floor", "ceil": "ceil", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh",
+    "reciprocal": "reciprocal", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh",
     "erf": "erf", "sigmoid": "sigmoid", "silu": "silu", "mish": "mish", "selu": "selu",
     "hardsigmoid": "hardsigmoid", "hardswish": "hardswish",
 }.items():
     TABLE[f"aten.{_name}"] = _unary(_op)
 
 
-@row("aten.round")
-def _round(e, x, decimals=0):
+@row("aten.round", "aten.floor", "aten.ceil", "aten.trunc")
+def _whole(e, x, *, decimals=0):
     if decimals:
         raise refuse("aten.round with decimals")
-    return e.add("round", e.value(x))
+    v, name = e.value(x), e.node.target._overloadpacket.__name__
+    if e.dtype()[0] not in "fb":
+        return v
+    return cut(e, v) if name == "trunc" else e.add(name, v)
 
 
-@row("aten.trunc")
-def _trunc(e, x):
-    v = e.value(x)
-    return e.add("where", e.add("lt", v, e.literal(0, e.dtype())), e.add("ceil", v), e.add("floor", v))
+def cut(e, v):
+    """Towards zero."""
+    return e.add("where", e.fn("lt", v, 0.0), e.add("ceil", v), e.add("floor", v))
 
 
 @row("aten.gelu")
@@ -287,7 +290,7 @@ def _div(e, x, y, rounding_mode=None):
         return e.add("floordiv", a, b)
     q = e.add("div", a, b)  # of integers: towards zero
     if rounding_mode == "trunc" and dtype[0] in "fb":
-        return e.add("where", e.add("lt", q, e.literal(0, dtype)), e.add("ceil", q), e.add("floor", q))
+        return cut(e, q)
     return q
 
 
@@ -333,8 +336,11 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 def _logical(op):
     def emit(e, *operands):
         if e.dtype() != "bool":
+            v, second = e.value(operands[0]), operands[-1]
             if op == "logical_not":  # -1 - x, which wraps where there is no sign
-                return e.fn("sub", e.add("neg", e.value(operands[0])), 1.0)
+                return e.fn("sub", e.add("neg", v), 1.0)
+            if op == "logical_and" and isinstance(second, int) and 0 <= second < 2**62 and not second & (second + 1):
+                return e.cast(e.fn("mod", e.cast(v, "i64"), float(second + 1)), e.dtype())  # the lowest bits
             raise refuse(f"{e.node.target} of integers")
         return e.add(op, *[e.value(x, "bool") for x in operands])
 
@@ -346,6 +352,20 @@ for _name, _op in {"logical_and": "logical_and", "logical_or": "logical_or", "lo
                    "bitwise_xor": "logical_xor", "bitwise_not": "logical_not", "__and__": "logical_and",
                    "__or__": "logical_or"}.items():
     TABLE[f"aten.{_name}"] = _logical(_op)
+
+
+def _shift(op):
+    def emit(e, x, by):
+        bits = 8 * e.result().element_size()
+        if not isinstance(by, int) or not 0 <= by < min(bits, 63) or e.dtype()[0] == "f":
+            raise refuse(f"{e.node.target} by a tensor")
+        return e.cast(e.fn(op, e.cast(e.value(x), "i64"), 2.0**by), e.dtype())
+
+    return emit
+
+
+for _name, _op in {"bitwise_left_shift": "mul", "__lshift__": "mul", "bitwise_right_shift": "floordiv", "__rshift__": "floordiv"}.items():
+    TABLE[f"aten.{_name}"] = _shift(_op)
 
 
 @row("aten.isnan")

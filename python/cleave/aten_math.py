@@ -131,7 +131,7 @@ def _hypot(e, x, y):
 
 @row("aten.signbit")
 def _signbit(e, x):
-    return e.value(x) if e.dtype(x) == "bool" else _negative(e, e.value(x))
+    return _negative(e, e.value(x, "u8" if e.dtype(x) == "bool" else None))
 
 
 @row("aten.copysign")

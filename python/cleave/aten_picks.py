@@ -392,7 +392,7 @@ def _searchsorted(e, *args, right=False, side=None, sorter=None, out_int32=False
         raise refuse("aten.searchsorted with a sorter")
     kind = e.dtype_name(torch.result_type(e.meta(x), e.meta(line)))
     v, edges = e.value(x, kind), e.value(line, kind)
-    v, edges = e.add("unsqueeze", v, axes=[len(e.shape())]), edges
+    v = e.add("unsqueeze", v, axes=[len(e.shape())])
     if e.rank(line) > 1:
         edges = e.add("unsqueeze", edges, axes=[e.rank(line) - 1])
     below = e.add("le" if right or side == "right" else "lt", edges, v)

@@ -36,7 +36,8 @@ def _prod(e, x, axis=None, keepdim=False, **_):
 
 @row("aten.any", "aten.all")
 def _any_all(e, x, axes=None, keepdim=False):
-    return e.add(e.node.target._overloadpacket.__name__, e.value(x, "bool"), keepdims=bool(keepdim), **_axes(e, x, axes))
+    v = e.add(e.node.target._overloadpacket.__name__, e.value(x, "bool"), keepdims=bool(keepdim), **_axes(e, x, axes))
+    return e.cast(v, e.dtype())
 
 
 @row("aten.max", "aten.min")

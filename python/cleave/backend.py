@@ -91,7 +91,7 @@ class Island(torch.nn.Module):
             order = _storage_order(emitter.meta(node)) if isinstance(emitter.meta(node), torch.Tensor) else None
             builder.output(f"out{i}", value if order is None else emitter.add("transpose", value, perm=order))
             self.turns.append(order and [order.index(axis) for axis in range(len(order))])
-        graph = builder.build()
+        self.graph = graph = builder.build()
         threads = torch.get_num_threads()
         if budget:
             dims = {name: f"{low}..{high}@{typical[name]}" for name, low, high in graph.dims()}

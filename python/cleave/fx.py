@@ -24,9 +24,14 @@ _TAKEN_APART = ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"
 
 def decompositions(table) -> dict:
     """What is taken apart before it is looked at: everything that has no row of its own."""
+    def of_reals(how):
+        return lambda x, *args, **named: how(x, *args, **named) if x.is_floating_point() else NotImplemented
+
     table = dict(table.items())
     more = torch._decomp.get_decompositions([getattr(torch.ops.aten, name) for name in _TAKEN_APART])
-    return {op: how for op, how in (more | table).items() if aten.name_of(op) not in aten.TABLE}
+    # Images of integers are resized in other integers than the formulas have.
+    return {op: of_reals(how) if "upsample" in aten.name_of(op) and "nearest" not in aten.name_of(op) else how for op, how in (more | table).items()
+            if aten.name_of(op) not in aten.TABLE}
 
 
 def holds_no_tensor(node) -> bool:
