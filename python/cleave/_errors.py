@@ -6,9 +6,11 @@ from __future__ import annotations
 class Error(Exception):
     """Something did not work; the text is what the command would print."""
 
+    own_code = ""  # of what the package itself finds, before the library is asked
+
     def __init__(self, message: str, code: str = "", node: str = "", hint: str = ""):
         super().__init__(message)
-        self.code = code
+        self.code = code or self.own_code
         self.node = node
         self.hint = hint
 
@@ -16,9 +18,13 @@ class Error(Exception):
 class InvalidError(Error, ValueError):
     """A text, a model, a shape, an array or an option is wrong."""
 
+    own_code = "CLV8001"
+
 
 class UnsupportedError(Error, NotImplementedError):
     """An operator, a type, a device or a target that this version lacks."""
+
+    own_code = "CLV8002"
 
 
 class VerifyError(Error):

@@ -102,6 +102,10 @@ class Emitter:
         val = self.node.meta["val"]
         return val[index or 0] if isinstance(val, (tuple, list)) else val
 
+    def wanted(self, index) -> bool:
+        """Whether a result of the node is read."""
+        return any(u.args[1:] == (index,) and u.users for u in self.node.users)
+
     def dtype(self, of=None) -> str:
         val = self.result() if of is None else self.meta(of)
         return self.dtype_name(val.dtype)

@@ -257,15 +257,57 @@ def _scatter_reduce(e, x, axis, index, source, reduce, *, include_self=True):
     return _scattered(e, x, axis, index, source, reduce, include_self)
 
 
+def _counted(e, mask):
+    """How many places before each one a mask holds at."""
+    shape = list(e.builder.shape(mask))
+    flat = e.add("cumsum", e.cast(e.reshape(mask, [product(shape)]), "i64"), axis=0, exclusive=True)
+    return e.reshape(flat, shape)
+
+
+@row("aten.masked_scatter")
+def _masked_scatter(e, x, mask, source):
+    shape = e.shape()
+    mask, source = e.broadcast(e.value(mask, "bool"), shape), e.reshape(e.value(source), [product(e.shape(source))])
+    return e.add("where", mask, e.add("gather", source, _counted(e, mask), axis=0), e.broadcast(e.value(x), shape))
+
+
+@row("aten.put")
+def _put(e, x, index, source, accumulate=False):
+    shape, count = e.shape(), product(e.shape(index))
+    if count == 0:
+        return e.value(x)
+    table, values = e.reshape(e.value(x), [product(shape)]), e.reshape(e.value(source), [count])
+    at = e.reshape(_positions(e, index, product(shape)), [count])
+    return e.reshape(_written(e, table, at, values, accumulate), shape)
+
+
+@row("aten.index_reduce")
+def _index_reduce(e, x, axis, index, source, reduce, *, include_self=True):
+    if e.rank(x) == 0 or e.shape(index) == [0]:
+        return e.value(x) if e.shape(index) == [0] else _scattered(e, x, axis, index, source, reduce, include_self)
+    axis, v, values = e.axis(axis, e.rank(x)), e.value(x), e.value(source, e.dtype())
+    front = [axis] + [i for i in range(e.rank(x)) if i != axis]
+    v, values = _permuted(e, v, front), e.add("unsqueeze", _permuted(e, values, front), axes=[1])
+    hit = e.add("eq", e.reshape(e.value(index, "i64"), [product(e.shape(index)), 1]), _iota(e, e.shape()[axis:axis + 1], 0))
+    hit = e.reshape(hit, list(e.builder.shape(hit)) + [1] * (e.rank(x) - 1))
+    return _permuted(e, _joined(e, v, hit, values, 0, reduce, include_self), [front.index(i) for i in range(e.rank(x))])
+
+
 @row("aten.index_put", "aten._unsafe_index_put")
 def _index_put(e, x, indices, values, accumulate=False, unsafe=False):
     dtype, rank, shape = e.dtype(), e.rank(x), e.shape(x)
     places = [i for i, t in enumerate(indices) if t is not None]
     v, values = e.value(x), e.value(values, dtype)
     if len(places) == 1 and e.dtype(indices[places[0]]) in ("bool", "u8"):
-        mask = e.value(indices[places[0]], "bool")
-        if places[0] != 0 or any(n != 1 for n in e.builder.shape(values)):
-            raise refuse("aten.index_put of several values by a mask")
+        mask, kind = e.value(indices[places[0]], "bool"), e.rank(indices[places[0]])
+        if places[0] != 0:
+            raise refuse("aten.index_put by a mask behind other axes")
+        if any(n != 1 for n in e.builder.shape(values)):  # the values in order, one for each place where the mask holds
+            rest, have = shape[kind:], list(e.builder.shape(values))
+            values = e.broadcast(values, [have[0] if len(have) > len(rest) else 1, *rest])
+            picked = e.add("gather", values, _counted(e, mask), axis=0)
+            mask = e.reshape(mask, shape[:kind] + [1] * len(rest))
+            return e.add("where", mask, e.add("add", v, picked) if accumulate else picked, v)
         mask = e.reshape(mask, list(e.builder.shape(mask)) + [1] * (rank - len(e.builder.shape(mask))))
         values = e.reshape(values, [])
         return e.add("where", mask, e.add("add", v, values) if accumulate else values, v)
@@ -388,10 +430,10 @@ def _searchsorted(e, *args, right=False, side=None, sorter=None, out_int32=False
     """How many of the sorted numbers are below (or at most) each one."""
     bucket = e.node.target._overloadpacket.__name__ == "bucketize"
     x, line = args if bucket else reversed(args)
-    if sorter is not None:
-        raise refuse("aten.searchsorted with a sorter")
     kind = e.dtype_name(torch.result_type(e.meta(x), e.meta(line)))
     v, edges = e.value(x, kind), e.value(line, kind)
+    if sorter is not None:
+        edges = _along(e, edges, e.rank(line) - 1, e.value(sorter))
     v = e.add("unsqueeze", v, axes=[len(e.shape())])
     if e.rank(line) > 1:
         edges = e.add("unsqueeze", edges, axes=[e.rank(line) - 1])

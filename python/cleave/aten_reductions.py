@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from .aten import NOT_MADE, TABLE, refuse, row
+from .aten import NOT_MADE, TABLE, extent, refuse, row
 
 # -- reductions -------------------------------------------------------------------------------------------------------
 
@@ -103,6 +103,19 @@ def _cumulative(e, x, axis, dtype=None):
     return e.add(e.node.target._overloadpacket.__name__, e.value(x, e.dtype()), axis=e.axis(axis, e.rank(x)))
 
 
+@row("aten.cummax", "aten.cummin")
+def _running_extremum(e, x, axis):
+    if e.wanted(1):
+        raise refuse(f"{e.node.target} for its positions")
+    if e.rank(x) == 0:
+        return e.value(x), NOT_MADE
+    v, largest = e.value(x), e.node.target._overloadpacket.__name__ == "cummax"
+    if not largest and e.dtype(x)[0] not in "fb":
+        raise refuse(f"{e.node.target} of integers")
+    v = e.add("cummax", v if largest else e.add("neg", v), axis=e.axis(axis, e.rank(x)))
+    return v if largest else e.add("neg", v), NOT_MADE
+
+
 @row("aten.logsumexp")
 def _logsumexp(e, x, axes, keepdim=False):
     if e.rank(x) == 0:
@@ -164,7 +177,21 @@ def _norm(e, op, x, normalized, weight, bias, eps):
 @row("aten.layer_norm", "aten.native_layer_norm")
 def _layer_norm(e, x, normalized, weight=None, bias=None, eps=1e-5, *_):
     v = _norm(e, "layer_norm", x, normalized, weight, bias, eps)
-    return v if e.node.target._overloadpacket.__name__ == "layer_norm" else (v, NOT_MADE, NOT_MADE)
+    if e.node.target._overloadpacket.__name__ == "layer_norm":
+        return v
+    rank = e.rank(x)
+    return (v, *_statistics(e, e.value(x), list(range(rank - len(normalized), rank)), eps))
+
+
+def _statistics(e, v, axes, eps) -> tuple:
+    """The mean and the reciprocal of the deviation, which a norm divides by; axes keep an extent of 1."""
+    if not any(e.wanted(i) for i in (1, 2)):
+        return NOT_MADE, NOT_MADE
+    own = e.dtype_name(e.result(1).dtype)
+    v = e.cast(v, "f32" if e.builder.dtype(v) in ("f16", "bf16") else e.builder.dtype(v))
+    mean, variance = e.add("moments", v, axes=axes, keepdims=True)
+    shape = [extent(n) for n in e.result(1).shape]
+    return tuple(e.cast(e.reshape(t, shape), own) for t in (mean, e.add("rsqrt", e.fn("add", variance, float(eps)))))
 
 
 @row("aten.rms_norm")
@@ -186,7 +213,10 @@ def _group_norm(e, x, *args):
     for op, p in (("mul", weight), ("add", bias)):
         if p is not None:
             v = e.add(op, v, e.reshape(e.value(p, e.dtype()), [e.shape(p)[0] if n == -1 else n for n in shape]))
-    return v if e.node.target._overloadpacket.__name__ == "group_norm" else (v, NOT_MADE, NOT_MADE)
+    if e.node.target._overloadpacket.__name__ == "group_norm":
+        return v
+    grouped = e.reshape(e.value(x), [e.shape(x)[0], groups, f"({e.shape(x)[1]}) // {groups}"] + e.shape(x)[2:])
+    return (v, *_statistics(e, grouped, list(range(2, e.rank(x) + 1)), eps))
 
 
 @row("aten.batch_norm", "aten._native_batch_norm_legit_no_training", "aten.cudnn_batch_norm", "aten._batch_norm_no_update",

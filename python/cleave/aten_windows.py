@@ -113,11 +113,6 @@ def _place_of_largest(e, v, best, valid, at, taps):
     return e.add("where", e.fn("ge", last, 0.0), last, first)
 
 
-def _wanted(e, index) -> bool:
-    """Whether a result of the node is read."""
-    return any(u.args[1:] == (index,) and u.users for u in e.node.users)
-
-
 @row("aten.max_pool1d", "aten.max_pool2d", "aten.max_pool3d", "aten.max_pool2d_with_indices", "aten.max_pool3d_with_indices")
 def _max_pool(e, x, kernel, stride=(), padding=0, dilation=1, ceil=False):
     name = e.node.target._overloadpacket.__name__
@@ -127,7 +122,7 @@ def _max_pool(e, x, kernel, stride=(), padding=0, dilation=1, ceil=False):
     out = e.add("amax", v, axes=taps)
     if not name.endswith("indices"):
         return out
-    if not _wanted(e, 1):
+    if not e.wanted(1):
         return out, NOT_MADE
     shape, coordinates = list(e.builder.shape(v)), []
     for i, (step, far, pad) in enumerate(zip(stride, _per_axis(dilation, n, 1), low)):
@@ -208,4 +203,4 @@ def _adaptive_avg_pool(e, x, sizes):
 def _adaptive_max_pool(e, x, sizes):
     v, valid, at, taps = _adaptive_taps(e, x, e.shape()[e.rank(x) - len(sizes):])
     out = e.add("amax", e.fn("where", valid, v, _lowest(e.dtype(x))), axes=taps)
-    return out, _place_of_largest(e, v, out, valid, at, taps) if _wanted(e, 1) else NOT_MADE
+    return out, _place_of_largest(e, v, out, valid, at, taps) if e.wanted(1) else NOT_MADE

@@ -13,6 +13,7 @@ from . import _arrays, _native, aten
 from ._errors import Error, InvalidError, UnsupportedError
 
 _IGNORED = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")
+_HINT = "torch.compile(model, backend=\"cleave\") leaves such parts to eager"
 _INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 
@@ -106,15 +107,14 @@ def call_row(emitter, node):
     name = aten.name_of(node.target)
     function = aten.TABLE.get(name)
     if function is None:
-        raise UnsupportedError(f"the operator `{name}` is not supported (node `{node.name}`)", node=node.name,
-                               hint="torch.compile(model, backend=\"cleave\") leaves such parts to eager")
+        raise UnsupportedError(f"the operator `{name}` is not supported (node `{node.name}`)", node=node.name, hint=_HINT)
     try:
         return function(emitter, *node.args, **node.kwargs)
     except UnsupportedError as error:
-        raise UnsupportedError(f"{error} (node `{node.name}`)", code=error.code, node=node.name, hint=error.hint) from None
+        raise UnsupportedError(f"{error} (node `{node.name}`)", code=error.code, node=node.name, hint=error.hint or _HINT) from None
     except (TypeError, IndexError, KeyError) as error:
         raise UnsupportedError(f"arguments of `{name}` that are not supported: {error} (node `{node.name}`)",
-                               node=node.name) from error
+                               node=node.name, hint=_HINT) from error
 
 
 def emit_nodes(emitter, graph, module):

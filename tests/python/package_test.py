@@ -7,10 +7,13 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 
 import cleave
+from cleave import _arrays
 
 ROOT = Path(__file__).resolve().parents[2]
 SOFTMAX = """graph rows {
@@ -176,6 +179,19 @@ class Programs(unittest.TestCase):
                 self.assertEqual(one.dtype, other.dtype)
                 np.testing.assert_array_equal(one, other, err_msg=name)
 
+    def test_current_thread_settings(self):
+        program, x, seen = cleave.compile(cleave.Graph.parse(SOFTMAX)), np.zeros((2, 16), np.float32), []
+        pool = lambda threads: seen.append(threads)
+        with patch.object(_arrays, "pool", pool), patch.object(_arrays, "_torch", lambda: None):
+            for count in ("3", "5"):  # as they are at each call
+                with patch.dict(os.environ, OMP_NUM_THREADS=count):
+                    program(x, a=1.0)
+            torch = SimpleNamespace(get_num_threads=lambda: 7, Tensor=int)
+            with patch.object(_arrays, "_torch", lambda: torch):
+                program(x, a=1.0)
+            self.program(x, a=1.0)  # made for two
+        self.assertEqual(seen, [3, 5, 7, 2])
+
     def test_several_threads_call_at_once(self):
         x = [np.random.default_rng(i).standard_normal((7, 16)).astype(np.float32) for i in range(8)]
         wrong = []
@@ -229,6 +245,10 @@ class Results(unittest.TestCase):
         self.assertIn(r.status, ("complete", "budget"))
         self.assertLess(r.error["max_rel"], 1e-5)
         self.assertIn("unfused", r.explain())
+        self.assertGreater(len(r.candidates), 0)
+        self.assertEqual(r.coverage, 1.0)
+        self.assertEqual(r.left_out, {})
+        self.assertLessEqual(r.memory["workspace"], r.memory["without_reuse"])
         self.assertTrue(all("seconds" in c for c in self.seen))
         self.assertEqual(r.details["schema"], "cleave.result/1")
         for stage in ("graph", "tile", "vec", "llvm", "asm"):
@@ -299,7 +319,7 @@ class Results(unittest.TestCase):
             np.testing.assert_array_equal(cleave.compile(model)(x), [0, 2, 3])
         np.testing.assert_array_equal(cleave.optimize(Model(data), **small())(x), [0, 2, 3])
         self.assertEqual(cleave.Graph.from_onnx(data).inputs, [("x", "f32", [3])])
-        for model, code in ((data[:-3], "CLV3004"), (b"", "CLV3004"), (Model(None), "")):
+        for model, code in ((data[:-3], "CLV3004"), (b"", "CLV3004"), (Model(None), "CLV8001")):
             with self.assertRaises(cleave.InvalidError) as caught:
                 cleave.compile(model)
             self.assertEqual(caught.exception.code, code)

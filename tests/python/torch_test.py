@@ -180,11 +180,20 @@ class Modules(unittest.TestCase):
         x = torch.randn(1, 4, 32, requires_grad=True)
         result = cleave.optimize(torch.export.export(module, (x,)), (x,), **fast())
         torch.testing.assert_close(result(x), module(x).detach(), rtol=2e-5, atol=2e-5)
+        rows = torch.export.Dim("rows", min=1, max=9)
+        program = cleave.compile(torch.export.export(module, (x.detach().expand(2, 4, 32),), dynamic_shapes=({0: rows},)))
+        for n in (2, 9):
+            x = torch.randn(n, 4, 32)
+            torch.testing.assert_close(program(x), module(x).detach(), rtol=2e-5, atol=2e-5)
+        with self.assertRaisesRegex(cleave.InvalidError, "9"):
+            program(torch.randn(10, 4, 32))
 
     def test_what_is_refused_is_named(self):
         with self.assertRaises(cleave.UnsupportedError) as caught:
             cleave.optimize(lambda x: torch.fft.fft(x).real, (torch.randn(4, 8),), **fast())
         self.assertIn("fft", str(caught.exception))
+        self.assertEqual((caught.exception.code, caught.exception.node), ("CLV8002", "_fft_r2c"))
+        self.assertIn("torch.compile", caught.exception.hint)
         with self.assertRaises(cleave.UnsupportedError):
             cleave.optimize(torch.nn.Dropout(0.5).train(), (torch.randn(4),), **fast())
         with self.assertRaises(cleave.InvalidError):
@@ -208,6 +217,7 @@ def changed(x, change):
 
 
 x34, y34, x5 = r(3, 4), torch.randn(3, 4), r(2, 3, 4, 5, 6)
+positive = y34[x34 > 0]
 ints = torch.tensor([[3, -7, 0, 12], [5, 5, -1, 2]])
 OPERATORS = {
     "add alpha": lambda: torch.add(x34, y34, alpha=2),
@@ -287,6 +297,11 @@ OPERATORS = {
         + x34.scatter_reduce(0, torch.tensor([[1, 1, 0, 0]] * 3), y34, "amax", include_self=False),
     "index_put": lambda: x5.index_put((torch.tensor([1, 0, 1]), torch.tensor([2, 0, 2])), x5[0], accumulate=True)
         + x5.index_put((torch.tensor([1, -1]),), torch.ones(1)),
+    "masks that put": lambda: changed(x34, lambda y: y.__setitem__(x34 > 0, positive)) + changed(
+        x34, lambda y: y.__setitem__(torch.tensor([True, False, True]), y34[1])) + x34.masked_scatter(y34 > 0, y34),
+    "puts and joins": lambda: x34.put(torch.tensor([1, -2, 1]), y34[0, :3], accumulate=True)
+        + x34.index_reduce(1, torch.tensor([0, 2, 0]), y34[:, :3], "prod"),
+    "statistics of norms": lambda: sum(v.sum() for v in torch.native_layer_norm(x34, (4,), None, None, 1e-5)),
     "indices apart": lambda: x5[torch.tensor([1, 0, 1]), :, torch.tensor([3, -1, 0])],
     "sorting": lambda: x34.sort(1, descending=True).values + x34.argsort(0) + x34.median(1, keepdim=True).values
         + x34.kthvalue(2, 0).indices + x34.median(),
@@ -350,14 +365,14 @@ class Backend(unittest.TestCase):
         # By its arguments, by results that are not made, by its type: each is left alone.
         def f(x, w):
             y = F.pad((x @ w).relu()[None], (1, 1), mode="reflect")[0]
-            norm, mean, spread = torch.native_layer_norm(y, (10,), None, None, 1e-5)
+            norm, mean, spread = torch.ops.aten._native_batch_norm_legit.no_stats(y, None, None, True, 0.1, 1e-5)
             q = torch.linalg.inv(norm[:, 1:9] + 9 * torch.eye(8))
-            return (q @ w).softmax(-1) + mean * spread
+            return (q @ w).softmax(-1) + (mean * spread)[1:9] + w.cummax(1).indices
 
         x, w = torch.randn(8, 8), torch.randn(8, 8)
         got, said = self.run_quietly(self.compiled(f), x, w)
         torch.testing.assert_close(got, f(x, w), rtol=1e-4, atol=1e-4)
-        for name in ("native_layer_norm for its other results", "linalg_inv"):
+        for name in ("_native_batch_norm_legit for its other results", "linalg_inv", "cummax"):
             self.assertIn(name, said)
         self.assertRegex(said, "cleave: [2-9] islands")
 
