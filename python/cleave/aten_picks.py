@@ -177,8 +177,16 @@ _JOINS = {"sum": ("sum", 0.0, "add"), "add": ("sum", 0.0, "add"), "mean": ("sum"
           "multiply": ("prod", 1.0, "mul"), "amax": ("amax", -math.inf, "max"), "amin": ("amin", math.inf, "min")}
 
 
+def _affordable(e, *shapes):
+    """Refuses what would take seconds: eager goes through the updates, not through all pairs."""
+    pairs = max((n for n in map(product, shapes) if isinstance(n, int)), default=0)
+    if pairs > 2**28:
+        raise refuse(f"{e.node.target} of {pairs} pairs of a place and an update")
+
+
 def _last(e, hit, axis):
     """Whether anything is meant for an element, and the last update that is; `hit` [.., updates at axis, ..]."""
+    _affordable(e, e.builder.shape(hit))
     updates = e.add("iota", shape=[e.builder.shape(hit)[axis]] + [1] * (len(e.builder.shape(hit)) - 1 - axis), axis=0, dtype="i64")
     return e.add("any", hit, axes=[axis]), e.add("amax", e.fn("where", hit, updates, 0.0), axes=[axis])
 
@@ -186,6 +194,8 @@ def _last(e, hit, axis):
 def _joined(e, v, hit, updates, axis, join, include_self=True):
     """v with the updates [.., theirs at axis, places, ..] joined to it where `hit` holds, which has their shape."""
     dtype = e.builder.dtype(v)
+    _affordable(e, [max(a, b) if isinstance(a, int) and isinstance(b, int) else a
+                    for a, b in zip(e.builder.shape(hit), e.builder.shape(updates))])
     if dtype == "bool":
         raise refuse(f"{e.node.target} of bools")
     reduce, start, fn = _JOINS[join]

@@ -59,6 +59,13 @@ def unsupported(node) -> str:
     return ""
 
 
+def attribute(module, path):
+    """What a get_attr node names."""
+    for part in path.split("."):
+        module = getattr(module, part)
+    return module
+
+
 def refusals(module) -> dict:
     """Name of a node -> why it cannot be translated. Every row is tried; what a refused node would give is a new input."""
     builder = _native.GraphBuilder("trial")
@@ -76,6 +83,8 @@ def refusals(module) -> dict:
         emitter.values[node] = tuple(made) if isinstance(node.meta.get("val"), (tuple, list)) else made[0] if made else None
 
     for node in module.graph.nodes:
+        if node.op == "get_attr" and isinstance(held := attribute(module, node.target), torch.Tensor):
+            node.meta.setdefault("val", held)
         if node.op != "call_function":
             given(node)
         elif holds_no_tensor(node):
@@ -123,9 +132,7 @@ def emit_nodes(emitter, graph, module):
         if node.op == "output":
             return node.args[0]
         if node.op == "get_attr" and node not in emitter.values:
-            held = module
-            for part in node.target.split("."):
-                held = getattr(held, part)
+            held = attribute(module, node.target)
             if isinstance(held, torch.Tensor):
                 emitter.values[node] = constant(emitter, node.name, held)
                 node.meta.setdefault("val", held)

@@ -376,6 +376,26 @@ class Backend(unittest.TestCase):
             self.assertIn(name, said)
         self.assertRegex(said, "cleave: [2-9] islands")
 
+    def test_what_eager_does_faster_is_left_to_it(self):
+        def f(x, at):
+            return torch.zeros(20000, 8).index_add(0, at, x.relu()) + 1
+
+        x, at = torch.randn(2000, 8), torch.arange(2000) * 7 % 20000
+        got, said = self.run_quietly(self.compiled(f), x, at)
+        torch.testing.assert_close(got, f(x, at))
+        self.assertIn("pairs of a place and an update", said)
+
+    def test_tensors_that_the_code_makes(self):
+        def f(x):
+            y = x + torch.tensor([1.0, 2.0, 3.0])
+            y[:, torch.tensor([0, 2])] = 5.0
+            return y.softmax(-1)
+
+        x = torch.randn(2, 3)
+        got, said = self.run_quietly(self.compiled(f), x)
+        torch.testing.assert_close(got, f(x))
+        self.assertIn("1 island, 100.0 %", said)
+
     def test_inputs_that_change_and_views(self):
         def f(x, y):
             x[1:, ::2].mul_(3)
