@@ -105,6 +105,8 @@ def check(name, way, dtype, layers, points=((2, 9), (3, 17), (4, 40))):
     kind = getattr(torch, dtype)
     module = model(name, layers).to(kind)
     exact = copy.deepcopy(module).double()
+    if name == "mixtral":  # its own experts take no float64
+        exact.inner.set_experts_implementation("dense")
     said, start, coverage = io.StringIO(), time.monotonic(), 1.0
     with torch.no_grad(), contextlib.redirect_stderr(said):
         if way == "compile":
