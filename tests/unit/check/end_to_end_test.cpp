@@ -178,7 +178,11 @@ TEST(Check, CertificatesOfGraphsWithNanAreAccepted) {
         "graph g {\n  input x: f16[31]\n  input y: f16[5, 31]\n"
         "  output Z = contract(cummax(x, axis=0, exclusive=true, reverse=true), y, spec=\"a, v a -> a\")\n}",
         "graph g {\n  input x: f32[13, 3]\n  input w: f32[7, 3]\n"
-        "  output Y = contract(exp2(x), w, spec=\"a b, v b -> a v\")\n}"}) {
+        "  output Y = contract(exp2(x), w, spec=\"a b, v b -> a v\")\n}",
+        "graph g {\n  input x: f32[33, 5]\n  output Y = log_softmax(rsqrt(x), axis=1)\n}",
+        "graph g {\n  input x: f64[5]\n  l = log_softmax(x, axis=0)\n"
+        "  output Y = floordiv(log_softmax(l, axis=0), l)\n}",
+        "graph g {\n  input x: bf16[3, 3, 5, 5]\n  output Y = ceil(x)\n}"}) {
     const graph::Graph g = algebra::test::parsed(text);
     const auto r = algebra::search(g);
     ASSERT_TRUE(r.ok());
@@ -199,6 +203,10 @@ TEST(Check, CertificatesOfGraphsWithNanAreAccepted) {
   EXPECT_EQ(refused(nan, "x", nan), "");
   EXPECT_THAT(refused(nan, "x", "x"), ::testing::HasSubstr("step 2 of the certificate (`stabilise`)"));
   EXPECT_THAT(refused("x", nan, "x"), ::testing::HasSubstr("step 1 of the certificate (`product`)"));
+  // NaN only where numbers are large, and no exponential overflows.
+  EXPECT_THAT(refused("x", "where(lt(x, 0.75), x, sqrt(sub(x, x))))", "x"), ::testing::HasSubstr("step 1"));
+  EXPECT_THAT(refused("x", "add(x, sqrt(sub(0.001, mul(x, x))))", "x"), ::testing::HasSubstr("step 1"));
+  EXPECT_THAT(refused("x", "add(x, mul(0.0, log(sub(0.75, x))))", "x"), ::testing::HasSubstr("step 1"));
 }
 
 // Two pairs of contractions become one each, in one graph: each is a step with a graph of its own.
