@@ -124,7 +124,16 @@ TEST(Check, ExactArithmeticTellsEqualFromDifferent) {
       {"mul(X, cast(cast(add(I, 300), dtype=u8), dtype=f64))", "mul(X, cast(cast(add(I, 44), dtype=u8), dtype=f64))"},
       {"quot0(mul(X, V), V)", "mul(V, quot0(X, V))"},
       {"quot0(X, sub(X, X))", "mul(X, 0.0)"},
-      {"slice(concat(X, X, axis=0), axes=[0], starts=[5], stops=[10])", "X"}};
+      {"slice(concat(X, X, axis=0), axes=[0], starts=[5], stops=[10])", "X"},
+      {"softmax(where(M, X, -inf), axis=1, empty=\"zero\")",
+       "quot0(where(M, exp(X), 0.0), sum(where(M, exp(X), 0.0), axes=[1], keepdims=true))"},
+      {"contract(\"i k, k -> i\", softmax(X, axis=1), V)",
+       "div(contract(\"i k, k -> i\", exp(X), V), sum(exp(X), axes=[1]))"},
+      {"amin(add(X, V), axes=[1])", "amin(add(V, X), axes=[1])"},
+      {"cumsum(mul(X, V), axis=1)", "cumsum(mul(V, X), axis=1)"},
+      {"gather(mul(X, 2.0), I, axis=1)", "mul(gather(X, I, axis=1), 2.0)"},
+      {"mul(V, cast(cumsum(I, axis=0), dtype=f64))", "mul(cast(cumsum(add(I, sub(I, I)), axis=0), dtype=f64), V)"},
+      {"where(M, div(X, 0.0), V)", "where(M, div(X, 0.0), mul(V, 1.0))"}};
   for (const auto& [x, y] : same) EXPECT_EQ(exactly(x, y), Exact::equal) << x;
   const std::string other[][2] = {{"mul(exp(X), exp(V))", "exp(mul(X, V))"},
                                   {"sum(square(X), axes=[1])", "square(sum(X, axes=[1]))"},
@@ -132,12 +141,21 @@ TEST(Check, ExactArithmeticTellsEqualFromDifferent) {
                                   {"div(X, add(V, 1.0))", "add(div(X, V), X)"},
                                   {"exp(where(M, X, -inf))", "exp(where(M, X, 0.0))"},
                                   {"reshape(X, shape=[7, 5])", "transpose(X, perm=[1, 0])"},
-                                  {"mean(X, axes=[1])", "sum(X, axes=[1])"}};
+                                  {"mean(X, axes=[1])", "sum(X, axes=[1])"},
+                                  {"gather(X, I, axis=1)", "gather(X, add(I, 1), axis=1)"},
+                                  {"where(M, div(X, 0.0), V)", "where(M, div(X, 0.0), X)"}};
   for (const auto& [x, y] : other) EXPECT_EQ(exactly(x, y), Exact::different) << x;
   // Random functions, roots and maxima that come apart say nothing.
   EXPECT_EQ(exactly("tanh(X)", "sin(X)"), Exact::no_say);
   EXPECT_EQ(exactly("square(sqrt(X))", "X"), Exact::no_say);
   EXPECT_EQ(exactly("amax(X, axes=[1])", "amin(X, axes=[1])"), Exact::no_say);
+  EXPECT_EQ(exactly("cumsum(X, axis=1)", "cumsum(X, axis=0)"), Exact::no_say);
+  EXPECT_EQ(exactly("div(X, 0.0)", "X"), Exact::no_say);
+  EXPECT_EQ(exactly("log(sub(X, X))", "cumprod(sub(X, X), axis=0)"), Exact::no_say);
+  // The dialect is what it stands for.
+  EXPECT_EQ(exactly("X\n  m, Y2 = scaled_reduce(X, V, spec=\"i k -> i | k -> i\")\n  output Z = unscale(Y2, m)",
+                    "X\n  output Z = contract(\"i k, k -> i\", exp(X), V)"),
+            Exact::equal);
 }
 
 TEST(Check, OtherLeavesOrOutputsAreRefused) {
