@@ -12,6 +12,7 @@
 #include "frontend/file.hpp"
 #include "jit/leir.hpp"
 #include "leir_emit/c.hpp"
+#include "types/reals.hpp"
 
 namespace cleave::driver {
 
@@ -42,69 +43,58 @@ std::string compiler() {
 
 bool is_input(const leir::Variable& v) { return v.known() && v.role != leir::Role::output; }
 
-// What elements have in memory.
+}  // namespace
+
 leir::Type stored_type(const leir::Variable& v, bool bounds) {
   return bounds && leir::is_real(v.type) ? leir::Type::f64 : v.type;
 }
 
-// Elements of a variable rounded to its type, as `stored` has them: loops without a switch for what is common.
-void store_reals(leir::Type type, leir::Type stored, std::span<const double> from, std::byte* to) {
-  if (type == leir::Type::f64) {
-    std::memcpy(to, from.data(), from.size_bytes());
-  } else if (type == leir::Type::f32 && stored == leir::Type::f32) {
-    for (size_t i = 0; i < from.size(); ++i) reinterpret_cast<float*>(to)[i] = static_cast<float>(from[i]);
-  } else if (type == leir::Type::f32) {
-    for (size_t i = 0; i < from.size(); ++i) reinterpret_cast<double*>(to)[i] = static_cast<float>(from[i]);
-  } else {
-    const auto width = static_cast<size_t>(leir::byte_size(stored));
-    for (size_t i = 0; i < from.size(); ++i) leir::store_real(stored, to + i * width, leir::round_real(type, from[i]));
-  }
-}
-void load_reals(leir::Type stored, const std::byte* from, std::span<double> to) {
-  if (stored == leir::Type::f64) {
-    std::memcpy(to.data(), from, to.size_bytes());
-  } else if (stored == leir::Type::f32) {
-    for (size_t i = 0; i < to.size(); ++i) to[i] = reinterpret_cast<const float*>(from)[i];
-  } else {
-    const auto width = static_cast<size_t>(leir::byte_size(stored));
-    for (size_t i = 0; i < to.size(); ++i) to[i] = leir::load_real(stored, from + i * width);
-  }
-}
-
-}  // namespace
-
-Result<LeirBuffers> leir_buffers(const leir::Program& p, const std::map<std::string, Array>& inputs, bool bounds,
-                                 const LeirBuffers* like) {
+Result<LeirBuffers> leir_buffers(const leir::Program& p, bool bounds, const LeirBuffers* shared) {
   LeirBuffers out;
   out.bounds = bounds;
-  auto add = [&](size_t bytes) {
-    out.bytes.emplace_back(bytes + 64, std::byte{0x5a});
+  auto add = [&](int64_t bytes) {
+    out.bytes.emplace_back(bytes + 64);
     out.pointers.push_back(out.bytes.back().data());
   };
   for (uint32_t v = 0; v < p.variables().size(); ++v) {
     const leir::Variable& var = p.variables()[v];
-    const leir::Type type = stored_type(var, bounds);
-    const auto width = static_cast<size_t>(leir::byte_size(type));
-    const auto n = static_cast<size_t>(var.elements());
-    if (n * width > (size_t{8} << 30)) return diagnose(Code::leir_too_large, int64_t{8} << 30, "bytes of variables");
+    if (shared && is_input(var)) {
+      out.bytes.emplace_back();
+      out.pointers.push_back(shared->pointers[v]);
+      continue;
+    }
+    const int64_t width = leir::byte_size(stored_type(var, bounds)), n = var.elements();
+    constexpr int64_t kMost = int64_t{8} << 30;
+    if (n > kMost / width) return diagnose(Code::leir_too_large, kMost, "bytes of variables");
     add(n * width);
+  }
+  if (bounds)
+    for (const leir::Variable& v : p.variables())
+      add(leir::is_real(v.type) && !is_input(v) ? static_cast<int64_t>(sizeof(double)) * v.elements() : 0);
+  return out;
+}
+
+Diagnostics fill_inputs(const leir::Program& p, const std::map<std::string, Array>& inputs, LeirBuffers& buffers) {
+  for (uint32_t v = 0; v < p.variables().size(); ++v) {
+    const leir::Variable& var = p.variables()[v];
     if (!is_input(var)) continue;
-    if (like) {
-      std::memcpy(out.bytes.back().data(), like->bytes[v].data(), n * width);
-      continue;
-    }
+    const leir::Type type = stored_type(var, buffers.bounds);
+    const auto width = static_cast<size_t>(leir::byte_size(type));
+    auto* memory = static_cast<std::byte*>(buffers.pointers[v]);
     const auto it = inputs.find(p.name(v));
-    if (it == inputs.end()) return diagnose(Code::leir_input, p.name(v), "is not given");
+    if (it == inputs.end()) return {diagnose(Code::leir_input, p.name(v), "is not given")};
     if (it->second.shape != var.shape)
-      return diagnose(Code::leir_input, p.name(v),
-                      fmt::format("has the shape [{}], declared is [{}]", fmt::join(it->second.shape, ","),
-                                  fmt::join(var.shape, ",")));
+      return {diagnose(Code::leir_input, p.name(v),
+                       fmt::format("has the shape [{}], declared is [{}]", fmt::join(it->second.shape, ","),
+                                   fmt::join(var.shape, ",")))};
     if (leir::is_real(var.type) && it->second.real()) {
-      store_reals(var.type, type, it->second.reals, out.bytes.back().data());
+      std::vector<double> values = it->second.reals;
+      round_reals(*leir::as_dtype(var.type), values);
+      store_reals(*leir::as_dtype(type), values, memory);
       continue;
     }
-    for (size_t i = 0; i < n; ++i) {
-      std::byte* at = out.bytes.back().data() + i * width;
+    for (size_t i = 0; i < static_cast<size_t>(var.elements()); ++i) {
+      std::byte* at = memory + i * width;
       if (leir::is_real(var.type)) {
         leir::store_real(type, at, leir::round_real(var.type, leir::element(it->second, static_cast<int64_t>(i))));
       } else {
@@ -112,35 +102,37 @@ Result<LeirBuffers> leir_buffers(const leir::Program& p, const std::map<std::str
             it->second.real() ? leir::real_to_integer(var.type, it->second.reals[i]) : it->second.integers[i];
         leir::store_integer(var.type, at, x);
         if (var.values && (x < var.values->first || x > var.values->second))
-          return diagnose(
-              Code::leir_input, p.name(v),
-              fmt::format("has the value {}, declared are {}..{}", x, var.values->first, var.values->second));
+          return {
+              diagnose(Code::leir_input, p.name(v),
+                       fmt::format("has the value {}, declared are {}..{}", x, var.values->first, var.values->second))};
       }
     }
   }
-  if (bounds)
-    for (const leir::Variable& v : p.variables())
-      add(leir::is_real(v.type) && !is_input(v) ? sizeof(double) * static_cast<size_t>(v.elements()) : 0);
-  return out;
+  return {};
 }
+
+namespace {
 
 Array read_back(const leir::Program& p, const LeirBuffers& b, uint32_t v) {
   const leir::Variable& var = p.variables()[v];
-  const leir::Type type = stored_type(var, b.bounds);
-  Array a = leir::make_array(type, var.shape);
-  const auto width = static_cast<size_t>(leir::byte_size(type));
-  const auto n = static_cast<size_t>(a.elements());
+  Array a = leir::make_array(var.type, var.shape);
+  const auto* memory = static_cast<const std::byte*>(b.pointers[v]);
+  const auto width = static_cast<size_t>(leir::byte_size(var.type));
   if (a.real())
-    load_reals(type, b.bytes[v].data(), a.reals);
+    load_reals(*leir::as_dtype(var.type), memory, a.reals);
   else
-    for (size_t i = 0; i < n; ++i) a.integers[i] = leir::load_integer(type, b.bytes[v].data() + i * width);
-  if (b.bounds) {
-    a.errors.assign(n, 0);
-    const auto* errors = reinterpret_cast<const double*>(b.bytes[p.variables().size() + v].data());
-    if (a.real() && !is_input(var)) a.errors.assign(errors, errors + n);
-  }
+    for (size_t i = 0; i < a.integers.size(); ++i) a.integers[i] = leir::load_integer(var.type, memory + i * width);
   return a;
 }
+
+Result<LeirBuffers> filled(const leir::Program& p, const std::map<std::string, Array>& inputs) {
+  TRY_ASSIGN(LeirBuffers b, leir_buffers(p));
+  for (runtime::Buffer& x : b.bytes) std::memset(x.data(), 0x5a, static_cast<size_t>(x.size()));  // easy to see
+  if (Diagnostics bad = fill_inputs(p, inputs, b); !bad.empty()) return bad;
+  return b;
+}
+
+}  // namespace
 
 Diagnostic leir_failure(const leir::Program& p, int code, const int64_t* at) {
   const leir::Access& a = p.accesses()[static_cast<size_t>(code - 1)];
@@ -188,7 +180,7 @@ Result<NativeLeir> compile_leir(const leir::Program& p, const std::string& via, 
 
 Result<std::vector<NativeCall>> call_native(const leir::Program& p, std::span<const NativeLeir> natives,
                                             const std::map<std::string, Array>& inputs) {
-  TRY_ASSIGN(LeirBuffers made, leir_buffers(p, inputs));
+  TRY_ASSIGN(LeirBuffers made, filled(p, inputs));
   const auto b = std::make_shared<LeirBuffers>(std::move(made));
   std::vector<NativeCall> out;
   for (const NativeLeir& native : natives)
@@ -202,7 +194,7 @@ Result<std::vector<NativeCall>> call_native(const leir::Program& p, std::span<co
 
 Result<std::map<std::string, Array>> run_native(const leir::Program& p, const NativeLeir& native,
                                                 const std::map<std::string, Array>& inputs) {
-  TRY_ASSIGN(LeirBuffers b, leir_buffers(p, inputs));
+  TRY_ASSIGN(LeirBuffers b, filled(p, inputs));
   int64_t at[64] = {};
   if (const int code = native.run(b.pointers.data(), at)) return leir_failure(p, code, at);
   std::map<std::string, Array> out;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "leir_eval/interpret.hpp"
+#include "runtime/buffer.hpp"
 
 namespace cleave::driver {
 
@@ -30,18 +31,21 @@ struct NativeCall {
 Result<std::vector<NativeCall>> call_native(const leir::Program& program, std::span<const NativeLeir> natives,
                                             const std::map<std::string, leir::Array>& inputs);
 
-// The memory of a run: a dense buffer for each variable, inputs filled. With `bounds` (jit::LeirOptions::bounds) reals
-// are doubles, and the buffers of their error bounds follow.
-// `like` has the same inputs already, for a program with the same known variables.
+// The memory of a run: a dense buffer for each variable. With `bounds` (jit::LeirOptions::bounds) reals are doubles,
+// and the buffers of their error bounds follow.
 struct LeirBuffers {
-  std::vector<std::vector<std::byte>> bytes;
+  std::vector<runtime::Buffer> bytes;
   std::vector<void*> pointers;
   bool bounds = false;
 };
-Result<LeirBuffers> leir_buffers(const leir::Program& program, const std::map<std::string, leir::Array>& inputs,
-                                 bool bounds = false, const LeirBuffers* like = nullptr);
-// A variable's values, with their errors when there are bounds.
-leir::Array read_back(const leir::Program& program, const LeirBuffers& buffers, uint32_t variable);
+// Filled with zeros. `shared` lends its inputs, which have to be of a program with the same known variables and of the
+// same form.
+Result<LeirBuffers> leir_buffers(const leir::Program& program, bool bounds = false,
+                                 const LeirBuffers* shared = nullptr);
+Diagnostics fill_inputs(const leir::Program& program, const std::map<std::string, leir::Array>& inputs,
+                        LeirBuffers& buffers);
+// What elements of a variable have in memory.
+leir::Type stored_type(const leir::Variable& variable, bool bounds);
 // What a run that returned `code` found, with the values of the loops in `at`.
 Diagnostic leir_failure(const leir::Program& program, int code, const int64_t* at);
 

@@ -669,32 +669,50 @@ class LeirEmitter : private Walker {
   NodeId accumulator_ = kNone;
 };
 
-// Object code through LLVM's -O3 pipeline, or its -O1 one.
-Result<std::vector<uint8_t>> optimized_object(llvm::Module& module, const Target& target, bool quick) {
-  TRY_ASSIGN(const auto machine, target_machine(target));
-  if (quick) machine->setOptLevel(llvm::CodeGenOptLevel::Less);
+// How often equations are evaluated in a run; loops whose extent is not known count once.
+double evaluations(const Program& p) {
+  double out = 0;
+  for (const EquationInfo& q : p.equations()) {
+    double times = 1;
+    for (uint32_t l : q.loops) times *= static_cast<double>(p.extent(l).value_or(1));
+    out += times;
+  }
+  return out;
+}
+
+// Object code through LLVM's -O3 pipeline, or through a few passes for what runs a few times. Of that, programs that
+// take longer to compile than to run get no instruction selection over whole blocks either: per instruction it costs
+// as much as about 500 evaluations gain (measured on the tests of `leir verify`).
+Result<std::vector<uint8_t>> optimized_object(llvm::Module& module, const LeirOptions& o, double evaluations) {
+  TRY_ASSIGN(const auto machine, target_machine(o.target));
   module.setTargetTriple(machine->getTargetTriple().str());
   module.setDataLayout(machine->createDataLayout());
   // Without a processor's name on the functions, vectors are as wide as the oldest one has them.
   for (llvm::Function& f : module) {
     if (f.isDeclaration()) continue;
-    f.addFnAttr("target-cpu", target.cpu);
-    f.addFnAttr("target-features", target.features);
+    f.addFnAttr("target-cpu", o.target.cpu);
+    f.addFnAttr("target-features", o.target.features);
   }
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager components;
   llvm::ModuleAnalysisManager modules;
-  llvm::PipelineTuningOptions tuning;
-  tuning.LoopVectorization = tuning.SLPVectorization = tuning.LoopInterleaving = tuning.LoopUnrolling = !quick;
-  llvm::PassBuilder builder(machine.get(), tuning);
+  llvm::PassBuilder builder(machine.get());
   builder.registerModuleAnalyses(modules);
   builder.registerCGSCCAnalyses(components);
   builder.registerFunctionAnalyses(functions);
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, components, modules);
-  builder.buildPerModuleDefaultPipeline(quick ? llvm::OptimizationLevel::O1 : llvm::OptimizationLevel::O3)
-      .run(module, modules);
+  llvm::ModulePassManager passes;
+  if (o.quick)
+    llvm::cantFail(builder.parsePassPipeline(passes, "function(sroa,early-cse,simplifycfg,loop-mssa(licm))"));
+  else
+    passes = builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3);
+  passes.run(module, modules);
+  if (o.quick) {
+    const bool selects = evaluations > 500.0 * module.getInstructionCount();
+    machine->setOptLevel(selects ? llvm::CodeGenOptLevel::Less : llvm::CodeGenOptLevel::None);
+  }
   TRY_ASSIGN(const auto bytes, generate(module, *machine, llvm::CodeGenFileType::ObjectFile));
   return std::vector<uint8_t>(bytes.begin(), bytes.end());
 }
@@ -705,13 +723,13 @@ Result<LeirCode> compile_leir(const leir::Program& program, const LeirOptions& o
   llvm::LLVMContext context;
   LeirEmitter emitter(program, options, context);
   TRY_ASSIGN(std::unique_ptr<llvm::Module> module, emitter.run());
-  TRY_ASSIGN(std::vector<uint8_t> object, optimized_object(*module, options.target, options.quick));
+  TRY_ASSIGN(std::vector<uint8_t> object, optimized_object(*module, options, evaluations(program)));
   LeirCode out;
   out.alive_ = emitter.alive();
   TRY_ASSIGN(out.module_, load_object(std::move(object)));
   for (const int64_t extent : emitter.parallel()) {
     TRY_ASSIGN(const CleaveKernel f, out.module_.function(fmt::format("leir_nest_{}", out.nests_.size())));
-    out.nests_.push_back({reinterpret_cast<LeirCode::Nest>(f), extent});
+    out.nests_.push_back({reinterpret_cast<LeirCode::Nest>(reinterpret_cast<void*>(f)), extent});
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #include "leir/type.hpp"
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -34,7 +35,14 @@ std::optional<Type> type_from_name(std::string_view text) {
 int64_t byte_size(Type type) { return row(type).bytes; }
 TypeClass class_of(Type type) { return row(type).kind; }
 
-std::optional<DType> as_dtype(Type type) { return dtype_from_name(name(type)); }
+std::optional<DType> as_dtype(Type type) {
+  static const auto kTable = [] {
+    std::array<std::optional<DType>, std::size(kRows)> out;
+    for (size_t i = 0; i < out.size(); ++i) out[i] = dtype_from_name(kRows[i].text);
+    return out;
+  }();
+  return kTable[static_cast<size_t>(type)];
+}
 Type from_dtype(DType dtype) { return *type_from_name(cleave::name(dtype)); }
 
 double round_real(Type type, double value) {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/check.hpp"
+#include "types/reals.hpp"
 
 namespace cleave {
 
@@ -39,18 +40,21 @@ constexpr Row kRows[kDTypes] = {
 
 const Row& row(DType d) { return kRows[static_cast<int>(d)]; }
 
-// Rounds to `bits` significant bits with smallest normal exponent 1 - max_exponent, to nearest even.
+// Of a normal number: floor(log2(|v|)).
+int exponent_of(double v) { return static_cast<int>(std::bit_cast<uint64_t>(v) >> 52 & 0x7ff) - 1023; }
+double power_of_two(int e) { return std::bit_cast<double>(static_cast<uint64_t>(e + 1023) << 52); }
+
+// Rounds to `bits` significant bits with smallest normal exponent 1 - max_exponent, to nearest even: a number so large
+// that its last place is the wanted one is added and taken away again.
 double round_bits(double v, int bits, int max_exponent) {
   if (v == 0 || !std::isfinite(v)) return v;
-  int e = 0;
-  std::frexp(v, &e);  // |v| in [2^(e-1), 2^e)
-  const int lowest = 1 - max_exponent;
-  const int ulp = std::max(e - 1, lowest) - (bits - 1);
-  const double scaled = std::ldexp(v, -ulp);  // exact: at most 53 significant bits
-  const double rounded = std::nearbyint(scaled);
-  const double r = std::ldexp(rounded, ulp);
-  const double largest = std::ldexp(2.0 - std::ldexp(1.0, 1 - bits), max_exponent);
-  return std::fabs(r) > largest ? std::copysign(std::numeric_limits<double>::infinity(), v) : r;
+  const double infinite = std::copysign(std::numeric_limits<double>::infinity(), v);
+  const int exponent = std::max(exponent_of(v), 1 - max_exponent);
+  if (exponent > max_exponent) return infinite;
+  const double large = std::copysign(1.5 * power_of_two(exponent + 53 - bits), v);
+  const double r = (v + large) - large;
+  if (r == 0) return std::copysign(0.0, v);
+  return exponent_of(r) > max_exponent ? infinite : r;
 }
 
 }  // namespace
@@ -118,10 +122,8 @@ uint16_t encode_f16(double value) {
   if (std::isnan(v)) return sign | 0x7e00;
   if (std::isinf(v)) return sign | 0x7c00;
   const double a = std::fabs(v);
-  if (a < std::ldexp(1.0, -14)) return sign | static_cast<uint16_t>(std::ldexp(a, 24));
-  int e = 0;
-  const double m = std::frexp(a, &e);  // [0.5, 1)
-  return sign | static_cast<uint16_t>(((e + 14) << 10) | (static_cast<int>(std::ldexp(m, 11)) & 0x3ff));
+  if (a < 0x1p-14) return sign | static_cast<uint16_t>(a * 0x1p24);
+  return sign | static_cast<uint16_t>((exponent_of(a) + 15) << 10 | (std::bit_cast<uint64_t>(a) >> 42 & 0x3ff));
 }
 
 double decode_f16(uint16_t bits) {
@@ -129,7 +131,7 @@ double decode_f16(uint16_t bits) {
   const int e = (bits >> 10) & 0x1f;
   const int m = bits & 0x3ff;
   if (e == 31) return m ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
-  return sign * (e == 0 ? std::ldexp(m, -24) : std::ldexp(m | 0x400, e - 25));
+  return sign * (e == 0 ? m * 0x1p-24 : (m | 0x400) * power_of_two(e - 25));
 }
 
 uint16_t encode_bf16(double value) {
@@ -152,6 +154,41 @@ void write(void* address, T v) {
   std::memcpy(address, &v, sizeof v);
 }
 }  // namespace
+
+void round_reals(DType d, std::span<double> values) {
+  if (d == DType::f64) return;
+  if (d == DType::f32) {
+    for (double& v : values) v = static_cast<float>(v);
+    return;
+  }
+  for (double& v : values) v = round_bits(v, row(d).mantissa_bits, row(d).max_exponent);
+}
+
+void load_reals(DType d, const void* from, std::span<double> to) {
+  auto each = [&]<class T>(const T* x, auto decode) {
+    for (size_t i = 0; i < to.size(); ++i) to[i] = decode(x[i]);
+  };
+  switch (d) {
+    case DType::f64: return each(static_cast<const double*>(from), [](double x) { return x; });
+    case DType::f32: return each(static_cast<const float*>(from), [](float x) { return static_cast<double>(x); });
+    case DType::f16: return each(static_cast<const uint16_t*>(from), decode_f16);
+    case DType::bf16: return each(static_cast<const uint16_t*>(from), decode_bf16);
+    default: CHECK(false, "{} is not a real type", name(d));
+  }
+}
+
+void store_reals(DType d, std::span<const double> from, void* to) {
+  auto each = [&]<class T>(T* x, auto encode) {
+    for (size_t i = 0; i < from.size(); ++i) x[i] = encode(from[i]);
+  };
+  switch (d) {
+    case DType::f64: return each(static_cast<double*>(to), [](double x) { return x; });
+    case DType::f32: return each(static_cast<float*>(to), [](double x) { return static_cast<float>(x); });
+    case DType::f16: return each(static_cast<uint16_t*>(to), encode_f16);
+    case DType::bf16: return each(static_cast<uint16_t*>(to), encode_bf16);
+    default: CHECK(false, "{} is not a real type", name(d));
+  }
+}
 
 double load_real(DType d, const void* p) {
   switch (d) {

@@ -129,6 +129,22 @@ class Leir(unittest.TestCase):
         self.assertIn("C f32[4]", r.stdout)
         self.assertEqual(run("run", "-", "--dim", "N", text=text).returncode, 2)
 
+    def test_verify_takes_every_mix_of_precisions(self):
+        program = "in A {0}[2,3];\nout C {0}[2,3];\nB^{{2}}_{{tx=0}}L^{{3}}_{{a=0}}[M^{{{1},l}}=A^{{{0},g}}_{{tx,a}}*3;C^{{{0},g}}_{{tx,a}}=M^{{{1},l}}/7;];\n"
+        for outer in ("f64", "f32", "f16", "bf16"):
+            for one, other in (("f64", "f64"), ("f64", "f32"), ("f32", "f64"), ("f32", "f32")):
+                with tempfile.TemporaryDirectory() as folder:
+                    original = pathlib.Path(folder) / "a.leir"
+                    original.write_text(program.format(outer, one))
+                    r = run("verify", str(original), "-", "--json", text=program.format(outer, other))
+                    self.assertEqual(r.returncode, 0, (outer, one, other, r.stdout, r.stderr))
+                    found = json.loads(r.stdout)
+                    self.assertEqual(found["verdict"], "equal")
+                    if one == other:
+                        self.assertTrue(found["bitwise"])
+                    elif outer == "f64":
+                        self.assertFalse(found["bitwise"])
+
     def test_verify_tells_rewritings_from_others(self):
         original = self.folder / "original.leir"
         original.write_text(ROWS)

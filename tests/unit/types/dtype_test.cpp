@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+#include <tuple>
+#include <utility>
 
 namespace cleave {
 namespace {
@@ -39,6 +42,37 @@ TEST(DType, IntegersWrapAndSaturateAsTheirTypesInC) {
       store_integer(d, &memory, v);
       EXPECT_EQ(load_integer(d, &memory), v) << name(d);
     }
+  }
+}
+
+// Each 16-bit value and its neighbour: themselves, the middle (to the even one), and a little to each side of it.
+TEST(DType, SixteenBitRealsRoundToNearestEven) {
+  for (const auto& [d, encode, decode, infinity] :
+       {std::tuple{DType::f16, &encode_f16, &decode_f16, 0x7c00}, {DType::bf16, &encode_bf16, &decode_bf16, 0x7f80}}) {
+    for (int bits = 0; bits < infinity; ++bits) {
+      const double low = decode(static_cast<uint16_t>(bits));
+      // The step above the largest is as the one below it, and leads to infinity.
+      const bool largest = bits + 1 == infinity;
+      const double high =
+          largest ? 2 * low - decode(static_cast<uint16_t>(bits - 1)) : decode(static_cast<uint16_t>(bits + 1));
+      const double middle = low + (high - low) / 2;
+      const int even = bits % 2 ? bits + 1 : bits;
+      for (const auto& [v, want] : {std::pair{low, bits},
+                                    {middle, even},
+                                    {std::nextafter(middle, low), bits},
+                                    {std::nextafter(middle, high), bits + 1}}) {
+        ASSERT_EQ(encode(v), want) << v;
+        ASSERT_EQ(encode(-v), want | 0x8000) << v;
+        ASSERT_EQ(round_to(d, v), decode(static_cast<uint16_t>(want))) << v;
+        ASSERT_EQ(std::signbit(round_to(d, -v)), true) << v;
+      }
+    }
+    for (const double v : {1e30 * 1e30, 1e300, std::numeric_limits<double>::infinity()}) {
+      EXPECT_EQ(encode(v), infinity);
+      EXPECT_EQ(encode(-v), infinity | 0x8000);
+    }
+    for (const double v : {5e-324, 1e-310, 1e-60}) EXPECT_EQ(encode(-v), 0x8000);
+    EXPECT_TRUE(std::isnan(round_to(d, std::numeric_limits<double>::quiet_NaN())));
   }
 }
 
