@@ -68,7 +68,7 @@ class Program:
         return [Variable(n, r, d, tuple(s)) for n, r, d, s in self._native.variables()]
 
     def run(self, inputs: Mapping[str, Any], via: str = "jit") -> dict[str, Any]:
-        """The outputs as numpy arrays by name; `via` is interpreter, jit or c. bfloat16 comes as uint16 bits."""
+        """The outputs as numpy arrays by name; `via` is interpreter, jit, c or cuda (that text as C++). bfloat16 comes as uint16 bits."""
         import numpy
 
         out = {}

@@ -136,8 +136,8 @@ std::map<std::string, Tensor> LeirProgram::run(const std::map<std::string, View>
   return guarded([&] {
     const std::lock_guard lock(impl_->mutex);
     const leir::Program& p = impl_->checked();
-    if (via != "interpreter" && via != "jit" && via != "c")
-      api::raise(diagnose(Code::bad_option, "via " + via, "is none of interpreter, jit, c"));
+    if (via != "interpreter" && via != "jit" && via != "c" && via != "cuda")
+      api::raise(diagnose(Code::bad_option, "via " + via, "is none of interpreter, jit, c, cuda"));
     std::map<std::string, leir::Array> arrays;
     for (const auto& [name, view] : inputs) {
       const auto v = p.find(name);

@@ -40,7 +40,8 @@ class LeirCommand {
     s->add_option("--rtol", r_.rtol, "relative error that is accepted beyond the bound")->check(CLI::NonNegativeNumber);
     s->add_option("--atol", r_.atol, "absolute error that is accepted beyond the bound")->check(CLI::NonNegativeNumber);
     s->add_option("--seed", r_.seed, "of random data");
-    s->add_option("--via", r_.via, "how to run it")->check(CLI::IsMember({"interpreter", "c", "jit"}));
+    s->add_option("--via", r_.via, "how to run it; cuda: that text as C++, one thread after the other")
+        ->check(CLI::IsMember({"interpreter", "c", "jit", "cuda"}));
     s->add_option("--threads", r_.threads, "for --via jit: nests over P and B loops are divided among them")
         ->check(CLI::Range(1, 1024));
     s->add_option("--max-steps", r_.max_steps, "give up beyond this many operations");

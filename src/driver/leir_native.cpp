@@ -138,6 +138,9 @@ Diagnostic leir_failure(const leir::Program& p, int code, const int64_t* at) {
   const leir::Access& a = p.accesses()[static_cast<size_t>(code - 1)];
   std::string where;
   size_t k = 0;
+  if (!at)
+    return diagnose_at(p.syntax().exprs[a.expr].range, Code::leir_out_of_bounds, print(p.syntax(), a.expr),
+                       "in some thread");
   for (uint32_t l : p.equations()[p.equation_of(a.item)].loops)
     where += fmt::format("{}{}={}", where.empty() ? "at " : ", ", p.syntax().text(p.syntax().loops[l].index), at[k++]);
   return diagnose_at(p.syntax().exprs[a.expr].range, Code::leir_out_of_bounds, print(p.syntax(), a.expr), where);
@@ -157,22 +160,33 @@ Result<NativeLeir> compile_leir(const leir::Program& p, const std::string& via, 
     const std::string cc = compiler();
     if (cc.empty())
       return diagnose(Code::leir_unsupported, "C program", "there is no C compiler (clang-19, clang, gcc or cc)");
-    TRY_ASSIGN(const std::string text, leir::emit_c(p, {.strict = strict}));
+    const bool cuda = via == "cuda";
+    TRY_ASSIGN(const std::string text, cuda ? leir::emit_cuda(p) : leir::emit_c(p, {.strict = strict}));
     auto loaded = std::make_shared<Loaded>();
     std::string pattern = (fs::temp_directory_path() / "cleave_leir_XXXXXX").string();
     if (!mkdtemp(pattern.data())) return diagnose(Code::file_unwritable, pattern, "no folder could be made there");
     loaded->folder = pattern;
-    const std::string source = (loaded->folder / "p.c").string(), library = (loaded->folder / "p.so").string();
+    const std::string source = (loaded->folder / (cuda ? "p.cpp" : "p.c")).string(),
+                      library = (loaded->folder / "p.so").string();
     if (Diagnostics bad = write_bytes(source, std::as_bytes(std::span(text))); !bad.empty()) return bad;
-    const std::string command =
-        fmt::format("{} {} -w -shared -fPIC -o {} {} -lm", cc, leir::c_flags(strict), library, source);
+    const std::string command = fmt::format("{} {} -w -shared -fPIC -o {} {} -lm", cc,
+                                            cuda ? leir::cuda_flags() : leir::c_flags(strict), library, source);
     if (std::system(command.c_str()) != 0)
       return diagnose(Code::leir_unsupported, "C program", fmt::format("`{}` failed", command));
     loaded->library = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-    auto* run = loaded->library ? reinterpret_cast<int (*)(void* const*, int64_t*)>(dlsym(loaded->library, "leir_run"))
-                                : nullptr;
+    void* run = loaded->library ? dlsym(loaded->library, "leir_run") : nullptr;
     if (!run) return diagnose(Code::leir_unsupported, "C program", "the compiled library cannot be loaded");
-    out.run = [loaded, run](void* const* v, int64_t* at) { return run(v, at); };
+    if (cuda)
+      out.run = [loaded, run = reinterpret_cast<void (*)(void* const*, int*)>(run)](void* const* v, int64_t*) {
+        int code = 0;
+        run(v, &code);
+        return code;
+      };
+    else
+      out.run = [loaded, run = reinterpret_cast<int (*)(void* const*, int64_t*)>(run)](void* const* v, int64_t* at) {
+        return run(v, at);
+      };
+    out.says_where = !cuda;
   }
   out.compile_seconds = now() - start;
   return out;
@@ -196,7 +210,8 @@ Result<std::map<std::string, Array>> run_native(const leir::Program& p, const Na
                                                 const std::map<std::string, Array>& inputs) {
   TRY_ASSIGN(LeirBuffers b, filled(p, inputs));
   int64_t at[64] = {};
-  if (const int code = native.run(b.pointers.data(), at)) return leir_failure(p, code, at);
+  if (const int code = native.run(b.pointers.data(), at))
+    return leir_failure(p, code, native.says_where ? at : nullptr);
   std::map<std::string, Array> out;
   for (uint32_t v = 0; v < p.variables().size(); ++v)
     if (p.variables()[v].role == leir::Role::output) out.emplace(p.name(v), read_back(p, b, v));

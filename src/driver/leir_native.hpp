@@ -14,8 +14,10 @@ namespace cleave::driver {
 struct NativeLeir {
   std::function<int(void* const*, int64_t*)> run;
   double compile_seconds = 0;
+  bool says_where = true;  // a failing run leaves the values of the loops
 };
-// `via` is "jit" or "c". C needs clang-19, clang, gcc or cc, and runs on one thread.
+// `via` is "jit", "c", or "cuda": the CUDA text as C++, thread after thread, slow. The last two need clang-19, clang,
+// gcc or cc, and run on one thread.
 Result<NativeLeir> compile_leir(const leir::Program& program, const std::string& via, bool strict, int threads = 1);
 
 // Runs it once on inputs by name; a check that fails becomes a diagnostic with the values of the loops.
@@ -46,7 +48,7 @@ Diagnostics fill_inputs(const leir::Program& program, const std::map<std::string
                         LeirBuffers& buffers);
 // What elements of a variable have in memory.
 leir::Type stored_type(const leir::Variable& variable, bool bounds);
-// What a run that returned `code` found, with the values of the loops in `at`.
+// What a run that returned `code` found, with the values of the loops in `at`, if any.
 Diagnostic leir_failure(const leir::Program& program, int code, const int64_t* at);
 
 }  // namespace cleave::driver

@@ -29,8 +29,9 @@ Diagnostics Walker::nest(uint32_t root) {
   depth_ = 0;
   for (uint32_t i = root; i < s.items[root].end; ++i) {
     const Item& item = s.items[i];
+    begin_item(i);
     if (item.nest()) {
-      const uint32_t start = first_reduction(i);
+      const uint32_t start = gives_first_values(i) ? first_reduction(i) : kNone;
       for (uint32_t l = item.first_loop; l < item.first_loop + item.loops; ++l) {
         if (l == start)
           if (Diagnostics bad = first_values(i, l); !bad.empty()) return bad;

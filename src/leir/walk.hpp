@@ -16,12 +16,16 @@ class Walker {
   // `language` is what is refused when loops are nested deeper than 64.
   Walker(const Program& program, std::string language) : p_(program), language_(std::move(language)) {}
 
-  // A top-level nest. Where the accumulator of a nest's only equation can be given its first values all at once, that
-  // is done before the loop of its first reduction; `first_values_given` says so of the equation.
+  // A top-level nest. Unless `gives_first_values` refuses: where the accumulator of a nest's only equation can be given
+  // its first values all at once, that is done before the loop of its first reduction; `first_values_given` says so of
+  // the equation.
   Diagnostics nest(uint32_t root);
   bool first_values_given(uint32_t item) const { return given_.contains(item); }
   Diagnostic refuse(const std::string& why) const;
 
+  virtual bool gives_first_values(uint32_t /*nest*/) const { return true; }
+
+  virtual void begin_item(uint32_t /*item*/) {}
   virtual Diagnostics begin_loop(uint32_t loop) = 0;
   virtual void end_loop(uint32_t loop) = 0;
   virtual Diagnostics equation(uint32_t item) = 0;

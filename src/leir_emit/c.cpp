@@ -8,6 +8,7 @@
 #include "base/codes.hpp"
 #include "leir/walk.hpp"
 #include "leir_emit/c_prelude.hpp"
+#include "leir_emit/threads.hpp"
 
 namespace cleave::leir {
 
@@ -80,59 +81,47 @@ class CWriter : private Walker {
     return std::move(out_);
   }
 
-  // One kernel a top-level nest, one thread a point of its bound loops; no barriers, so nests that need one are
-  // refused.
+  // One kernel a top-level nest, one thread a point of its bound loops.
   Result<std::string> run_cuda() {
     cuda_ = true;
     out_ += cuda_prelude();
-    std::map<uint32_t, std::vector<bool>>& local = fixed_;  // variables of a thread
-    for (const Placement& place : placements(p_)) {
-      const Variable& v = p_.variables()[place.variable];
-      if (!place.honoured) continue;  // in global memory, and checked as such
-      if (v.scope != Scope::local)
-        return refuse(
-            fmt::format("`{}` is shared by the threads of a block, which needs barriers", p_.name(place.variable)));
-      local.emplace(place.variable, place.fixed);
-    }
+    const std::vector<Placement> placed = placements(p_);
+    for (const Placement& place : placed)  // others are in global memory, and checked as such
+      if (place.honoured) fixed_.emplace(place.variable, place.fixed);
     std::string host;
     for (uint32_t i = 0; i < s_.items.size(); i = s_.items[i].end) {
-      const Item& item = s_.items[i];
-      std::map<std::string, std::string> axes;
-      for (uint32_t j = i; j < item.end; ++j) {
-        const Item& inner = s_.items[j];
-        for (uint32_t l = inner.first_loop; l < inner.first_loop + inner.loops; ++l) {
-          if (s_.loops[l].kind != Kind::bind) continue;
-          if (j != i)
-            return refuse(
-                fmt::format("the bound loop `{}` stands inside another nest, which needs a barrier", index(l)));
-          if (!p_.extent(l)) return refuse(fmt::format("the extent of the bound loop `{}` is no number", index(l)));
-          axes[s_.text(s_.loops[l].index).substr(0, 2)] = number(*p_.extent(l));
-        }
-        if (inner.nest()) continue;
-        for (uint32_t r : p_.equations()[p_.equation_of(j)].reductions)
-          if (s_.loops[r].kind == Kind::bind)
-            return refuse(fmt::format("`{}` is reduced over across threads", index(r)));
-      }
+      TRY_ASSIGN(plan_, thread_plan(p_, i, placed));
       std::string parameters, arguments;
       for (uint32_t v = 0; v < p_.variables().size(); ++v) {
         const Variable& var = p_.variables()[v];
         const bool in = var.known() && var.role != Role::output;
-        if (local.contains(v)) continue;
+        if (fixed_.contains(v)) continue;
         parameters += fmt::format("    {}{} *__restrict__ {},\n", in ? "const " : "", storage(var.type), buffer(v));
         arguments += fmt::format("({} *)v[{}], ", storage(var.type), v);
       }
       line(fmt::format("__global__ void {}_{}(\n{}    int *error) {{", o_.name, i, parameters));
       ++depth_;
-      for (const auto& [v, fixed] : local) {
+      for (const auto& [v, fixed] : fixed_) {
+        if (std::none_of(p_.accesses().begin(), p_.accesses().end(),
+                         [&](const Access& x) { return x.variable == v && p_.top_of(x.item) == i; }))
+          continue;
+        const Variable& var = p_.variables()[v];
         int64_t elements = 1;
-        for (size_t d = 0; d < fixed.size(); ++d) elements *= fixed[d] ? 1 : p_.variables()[v].shape[d];
-        line(fmt::format("{} {}[{}];", storage(p_.variables()[v].type), buffer(v), std::max<int64_t>(1, elements)));
+        for (size_t d = 0; d < fixed.size(); ++d) elements *= fixed[d] ? 1 : var.shape[d];
+        line(fmt::format("{}{} {}[{}];", var.scope == Scope::shared ? "__shared__ " : "", storage(var.type), buffer(v),
+                         std::max<int64_t>(1, elements)));
       }
+      std::set<std::string> places;
+      for (uint32_t j = i; j < s_.items[i].end; ++j)
+        for (uint32_t l = s_.items[j].first_loop; l < s_.items[j].first_loop + s_.items[j].loops; ++l)
+          if (s_.loops[l].kind == Kind::bind && places.insert(index(l)).second)
+            line(fmt::format("const int64_t {} = {};", index(l), place(axis_of(p_, l))));
       if (Diagnostics bad = nest(i); !bad.empty()) return bad;
       close();
-      auto axis = [&](const char* name) { return axes.contains(name) ? axes[name] : std::string("1"); };
-      host += fmt::format("  LAUNCH({}_{}, dim3({}, {}, {}), dim3({}, {}, {}), {}error);\n", o_.name, i, axis("bx"),
-                          axis("by"), axis("bz"), axis("tx"), axis("ty"), axis("tz"), arguments);
+      auto axis = [&](const char* name) { return plan_.axes.contains(name) ? number(plan_.axes[name]) : "1"; };
+      host += fmt::format("  {}({}_{}, dim3({}, {}, {}), dim3({}, {}, {}), {}error);\n",
+                          plan_.waits() ? "LAUNCH_WAITING" : "LAUNCH", o_.name, i, axis("bx"), axis("by"), axis("bz"),
+                          axis("tx"), axis("ty"), axis("tz"), arguments);
     }
     line(fmt::format("extern \"C\" void {}(void *const *v, int *error) {{", o_.name));
     out_ += host + "}\n";
@@ -150,12 +139,19 @@ class CWriter : private Walker {
     const Loop& loop = s_.loops[l];
     if (Diagnostics bad = extent_text(l); !bad.empty()) return bad;
     if (cuda_ && loop.kind == Kind::bind) {
-      const std::string& name = s_.text(loop.index);
-      line(fmt::format("const int64_t {} = {}Idx.{};", index(l), name[0] == 'b' ? "block" : "thread", name[1]));
-      line(fmt::format("if ({} < {}) {{", index(l), extent_text_));
+      braces_.push_back(0);
+      if (plan_.turns.contains(l)) {
+        line(fmt::format("for (int64_t turn_{0} = 0; turn_{0} < {1}; ++turn_{0}) {{", index(l), extent_text_));
+        ++depth_;
+        ++braces_.back();
+      }
+      if (plan_.open.contains(l)) return {};
+      line(fmt::format("if ({}) {{", condition(l)));
       ++depth_;
+      ++braces_.back();
       return {};
     }
+    braces_.push_back(1);
     if (cuda_ && loop.kind == Kind::unroll) line("#pragma unroll");
     if (!cuda_ && loop.kind == Kind::vector) line("#pragma clang loop vectorize(enable)");
     if (!cuda_ && loop.kind == Kind::unroll) line("#pragma clang loop unroll(enable)");
@@ -168,17 +164,54 @@ class CWriter : private Walker {
     line("}");
   }
 
-  void end_loop(uint32_t) override { close(); }
+  void end_loop(uint32_t l) override {
+    const int braces = braces_.back();
+    braces_.pop_back();
+    const bool turns = cuda_ && plan_.turns.contains(l), waits = turns || (cuda_ && plan_.barrier_in.contains(l));
+    for (int k = braces; k-- > 0;) {
+      if (k == 0 && waits) line("__syncthreads();");
+      close();
+    }
+  }
+  void begin_item(uint32_t i) override {
+    if (cuda_ && plan_.barrier_before.contains(i)) line("__syncthreads();");
+  }
+  // A sum over threads, each in its turn, has no place for a loop of its own before it.
+  bool gives_first_values(uint32_t) const override { return !cuda_ || plan_.turns.empty(); }
+
+  static std::string place(const std::string& axis) {
+    return fmt::format("{}Idx.{}", axis[0] == 'b' ? "block" : "thread", axis[1]);
+  }
+  // When a bound loop has its body run.
+  std::string condition(uint32_t l) const {
+    if (plan_.turns.contains(l)) return fmt::format("{0} == turn_{0}", index(l));
+    return fmt::format("{} < {}", index(l), number(*p_.extent(l)));
+  }
+  // Which threads run an equation, where not all that come to it do.
+  bool begin_guard(uint32_t item) {
+    if (!cuda_) return false;
+    std::string text;
+    for (uint32_t l : p_.equations()[p_.equation_of(item)].loops)
+      if (plan_.open.contains(l)) text += (text.empty() ? "" : " && ") + condition(l);
+    if (const auto it = plan_.alone.find(item); it != plan_.alone.end())
+      for (const std::string& axis : it->second) text += (text.empty() ? "" : " && ") + place(axis) + " == 0";
+    if (text.empty()) return false;
+    line(fmt::format("if ({}) {{", text));
+    ++depth_;
+    return true;
+  }
 
   Diagnostics first_value(uint32_t i) override {
     const EquationInfo& q = p_.equations()[p_.equation_of(i)];
     TRY_ASSIGN(const TypedEquation t, type_equation(p_, p_.equation_of(i)));
+    const bool guarded = begin_guard(i);
     begin(t.code, i);
     const Type type = p_.variables()[q.target].type;
     const Class c = class_of_values(type);
-    const std::string place = element(p_.accesses()[q.first_access], texts(t.code.subscripts));
+    const std::string at = element(p_.accesses()[q.first_access], texts(t.code.subscripts));
     const std::string value = is_real(type) ? number(t.identity, c == Class::f32) : number(t.identity_integer);
-    line(fmt::format("{} = {};", place, stored(type, value, c)));
+    line(fmt::format("{} = {};", at, stored(type, value, c)));
+    if (guarded) close();
     return {};
   }
 
@@ -200,6 +233,7 @@ class CWriter : private Walker {
     const uint32_t number_of = p_.equation_of(i);
     const EquationInfo& q = p_.equations()[number_of];
     TRY_ASSIGN(const TypedEquation t, type_equation(p_, number_of));
+    const bool guarded = begin_guard(i);
     line("{");
     ++depth_;
     begin(t.code, i);
@@ -213,6 +247,7 @@ class CWriter : private Walker {
     line(fmt::format("{} = {};", element(w, subscripts),
                      stored(p_.variables()[q.target].type, value, t.code.nodes[t.code.root].cls)));
     close();
+    if (guarded) close();
     typed_ = nullptr;
     return {};
   }
@@ -498,7 +533,9 @@ class CWriter : private Walker {
   const TypedEquation* typed_ = nullptr;
   uint32_t item_ = kNone;
   std::vector<std::string> text_;
-  std::map<uint32_t, std::vector<bool>> fixed_;  // of variables in a thread's memory: axes that the thread fixes
+  std::map<uint32_t, std::vector<bool>> fixed_;  // of variables of a thread or block: axes that it fixes
+  ThreadPlan plan_;                              // of the nest that is written
+  std::vector<int> braces_;                      // of each open loop
   std::vector<std::string> branches_;            // what open branches give their values to
   NodeId accumulator_ = kNone;
   int temporaries_ = 0;
@@ -512,6 +549,8 @@ Result<std::string> emit_c(const Program& program, const COptions& options) { re
 Result<std::string> emit_cuda(const Program& program) {
   return CWriter(program, {.strict = true, .prelude = true, .name = "leir_run"}).run_cuda();
 }
+
+std::string cuda_flags() { return "-x c++ -std=c++17 -O1 -march=native -ffp-contract=off -fwrapv -fno-math-errno"; }
 
 std::string c_flags(bool strict) {
   return strict ? "-std=gnu11 -O3 -march=native -ffp-contract=off -fwrapv -fno-math-errno"

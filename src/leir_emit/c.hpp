@@ -23,11 +23,14 @@ struct COptions {
 Result<std::string> emit_c(const Program& program, const COptions& options = {});
 
 // CUDA C++: one kernel a top-level nest, one thread a point of its bound loops, and `extern "C" void leir_run(v,
-// error)` that launches them in order on device buffers. Without nvcc the same text is C++ that runs each thread in
-// turn. Refused where barriers or sums across threads would be needed.
+// error)` that launches them in order on device buffers. Variables of scope s are shared memory, with barriers where
+// threads of a block use what others wrote; what is summed over threads is added by one after the other, so the bits
+// are those of the other ways to run. Without nvcc the same text is C++ that runs each thread in turn. Refused where
+// blocks would have to wait for each other.
 Result<std::string> emit_cuda(const Program& program);
 
-// The flags that the text is to be compiled with.
+// The flags that the text is to be compiled with; of CUDA text as C++, by a compiler of C.
 std::string c_flags(bool strict);
+std::string cuda_flags();
 
 }  // namespace cleave::leir

@@ -116,25 +116,88 @@ std::string cuda_prelude() {
 typedef __half f16;
 #define FN static inline __host__ __device__
 #define LAUNCH(kernel, grid, block, ...) kernel<<<grid, block>>>(__VA_ARGS__)
+#define LAUNCH_WAITING LAUNCH
 #else
+#include <stdio.h>
+#include <stdlib.h>
+#include <ucontext.h>
 typedef _Float16 f16;
 #define FN static inline
 #define __global__ static
+#define __shared__ static
 struct dim3 {
   unsigned x, y, z;
   dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  unsigned size() const { return x * y * z; }
+  dim3 at(unsigned n) const { return dim3(n % x, n / x % y, n / x / y); }
 };
 static dim3 blockIdx, threadIdx;
 /* Each thread in turn, blocks from the last to the first: an order that no correct kernel depends on. */
-#define LAUNCH(kernel, grid, block, ...)                                          \
-  do {                                                                            \
-    const dim3 g = grid, b = block;                                               \
-    for (unsigned n = g.x * g.y * g.z; n-- > 0;)                                  \
-      for (unsigned m = b.x * b.y * b.z; m-- > 0;) {                              \
-        blockIdx = dim3(n % g.x, n / g.x % g.y, n / g.x / g.y);                   \
-        threadIdx = dim3(m % b.x, m / b.x % b.y, m / b.x / b.y);                  \
-        kernel(__VA_ARGS__);                                                      \
-      }                                                                           \
+#define LAUNCH(kernel, grid, block, ...)                          \
+  do {                                                            \
+    const dim3 g = grid, b = block;                               \
+    for (unsigned n = g.size(); n-- > 0;)                         \
+      for (unsigned m = b.size(); m-- > 0;) {                     \
+        blockIdx = g.at(n), threadIdx = b.at(m);                  \
+        kernel(__VA_ARGS__);                                      \
+      }                                                           \
+  } while (0)
+/* Threads that wait for each other: each has a stack of its own and runs on to the next barrier. */
+static struct {
+  ucontext_t host, threads[1024];
+  int line[1024]; /* of the barrier that a thread waits at; 0: none yet, -1: it has ended */
+  void (*run)(void *);
+  void *body;
+  unsigned current;
+} waiting;
+static void wait_at(int line) {
+  waiting.line[waiting.current] = line;
+  swapcontext(&waiting.threads[waiting.current], &waiting.host);
+}
+#define __syncthreads() wait_at(__LINE__)
+static void run_thread() {
+  waiting.run(waiting.body);
+  waiting.line[waiting.current] = -1;
+}
+template <class Body>
+static void run_block(dim3 block, Body body) {
+  const size_t stack = 1 << 16;
+  auto &w = waiting;
+  const unsigned n = block.size();
+  char *stacks = (char *)malloc(n * stack);
+  w.run = [](void *f) { (*(Body *)f)(); }, w.body = &body;
+  for (unsigned m = 0; m < n; ++m) {
+    w.line[m] = 0;
+    getcontext(&w.threads[m]);
+    w.threads[m].uc_stack.ss_sp = stacks + m * stack;
+    w.threads[m].uc_stack.ss_size = stack;
+    w.threads[m].uc_link = &w.host;
+    makecontext(&w.threads[m], run_thread, 0);
+  }
+  for (bool running = true; running;) {
+    int line = 0;
+    running = false;
+    for (unsigned m = n; m-- > 0;) {
+      if (w.line[m] < 0) continue;
+      w.current = m, threadIdx = block.at(m);
+      swapcontext(&w.host, &w.threads[m]);
+      if (w.line[m] < 0) continue;
+      if (line && line != w.line[m]) {
+        fprintf(stderr, "threads of a block wait at different barriers\n");
+        abort();
+      }
+      line = w.line[m], running = true;
+    }
+  }
+  free(stacks);
+}
+#define LAUNCH_WAITING(kernel, grid, block, ...)                  \
+  do {                                                            \
+    const dim3 g = grid, b = block;                               \
+    for (unsigned n = g.size(); n-- > 0;) {                       \
+      blockIdx = g.at(n);                                         \
+      run_block(b, [&] { kernel(__VA_ARGS__); });                 \
+    }                                                             \
   } while (0)
 #endif
 )" + text;
