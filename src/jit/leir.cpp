@@ -577,14 +577,40 @@ class LeirEmitter : private Walker {
       phi->addIncoming(v, from);
       return static_cast<Value*>(phi);
     };
+    // Infinities times what has become 0 keep their limits: infinity, and 0.
+    auto gate = [&](Value* g) {
+      Value* magnitude = b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x);
+      Value* limit = b_.CreateAnd(b_.CreateFCmpOEQ(g, number(0)),
+                                  b_.CreateFCmpOEQ(magnitude, llvm::ConstantFP::getInfinity(x->getType())));
+      Value* at_infinity = b_.CreateSelect(b_.CreateFCmpOGT(x, number(0)), x, number(-0.0));
+      return b_.CreateSelect(limit, at_infinity, b_.CreateFMul(x, g));
+    };
+    auto sigmoid = [&](Value* of) {
+      return b_.CreateFDiv(number(1), b_.CreateFAdd(number(1), libm("exp", b_.CreateFNeg(of))));
+    };
+    auto hardsigmoid = [&] {
+      Value* line = b_.CreateFAdd(b_.CreateFMul(x, number(1.0 / 6)), number(0.5));
+      return extreme(false, extreme(true, line, number(0)), number(1));
+    };
+    auto softplus = [&] {
+      Value* small = libm("exp", b_.CreateFNeg(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x)));
+      return b_.CreateFAdd(extreme(true, x, number(0)), libm("log1p", small));
+    };
     switch (n.function) {
       case Function::square: return b_.CreateFMul(x, x);
       case Function::reciprocal: return b_.CreateFDiv(number(1), x);
       case Function::rsqrt: return b_.CreateFDiv(number(1), b_.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x));
-      case Function::sigmoid: return b_.CreateFDiv(number(1), b_.CreateFAdd(number(1), libm("exp", b_.CreateFNeg(x))));
-      case Function::softplus: {
-        Value* small = libm("exp", b_.CreateFNeg(b_.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x)));
-        return b_.CreateFAdd(extreme(true, x, number(0)), libm("log1p", small));
+      case Function::sigmoid: return sigmoid(x);
+      case Function::softplus: return softplus();
+      case Function::hardsigmoid: return hardsigmoid();
+      case Function::silu: return gate(sigmoid(x));
+      case Function::hardswish: return gate(hardsigmoid());
+      case Function::mish: return gate(libm("tanh", softplus()));
+      case Function::gelu_erf:
+        return gate(b_.CreateFMul(number(0.5), libm("erfc", b_.CreateFMul(x, number(-0.70710678118654752440)))));
+      case Function::gelu_tanh: {
+        Value* cubic = b_.CreateFMul(number(0.044715), b_.CreateFMul(x, b_.CreateFMul(x, x)));
+        return gate(sigmoid(b_.CreateFMul(number(2 * 0.79788456080286535588), b_.CreateFAdd(x, cubic))));
       }
       case Function::leaky_relu:
         return b_.CreateSelect(b_.CreateFCmpOLE(x, number(0)), b_.CreateFMul(x, value_[o[1]]), x);

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <limits>
+
 #include "leir_eval/error_bound.hpp"
 #include "support/leir_check.hpp"
 
@@ -82,6 +85,49 @@ TEST(JitLeir, KeepsTheRunningBoundsOfTheInterpreter) {
       }
     }
   }
+}
+
+// Every function of one operand, where it is emitted in place: ordinary values to a few units in the last place of what
+// goes into it, and the same infinities and NaN.
+TEST(JitLeir, FunctionsInPlaceAreWhatTheInterpreterHas) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  std::vector<double> values = {0,   -0.0, 1,   -1,   0.3,  -0.3,  2.5,   -2.5,   5.9,  -5.9,  6,           -6,  8,
+                                -8,  12,   -12, 19,   -19,  21,    -21,   40,     -40,  90,    -90,         200, -200,
+                                1e4, -1e4, 1e9, -1e9, 3e37, -3e37, 1e-30, -1e-30, kInf, -kInf, std::nan("")};
+  for (const char* type : {"f32", "f64"})
+    for (const char* f :
+         {"exp",     "log",   "sqrt",     "abs",       "erf",      "tanh",       "sign",  "square",      "relu",
+          "exp2",    "expm1", "log2",     "log1p",     "rsqrt",    "reciprocal", "floor", "ceil",        "round",
+          "sigmoid", "silu",  "gelu_erf", "gelu_tanh", "softplus", "mish",       "selu",  "hardsigmoid", "hardswish"}) {
+      const leir::Program p = cleave::testing::leir_program(
+          fmt::format("in A {0}[{2}];out C {0}[{2}];L^{{{2}}}_{{a=0}}[C^{{{0},g}}_{{a}}={1}(A^{{{0},g}}_{{a}});];",
+                      type, f, values.size()));
+      const auto code = jit::compile_leir(p, {.strict = false});
+      ASSERT_TRUE(code.ok());
+      auto inputs = cleave::testing::leir_data(p, 1);
+      inputs.at("A").reals = values;
+      const auto want = leir::interpret(p, inputs);
+      ASSERT_TRUE(want.ok());
+      cleave::testing::LeirBuffers buffers(p, inputs);
+      int64_t at[64] = {};
+      ASSERT_EQ(code->run(buffers.pointers.data(), at), 0);
+      const bool single = type == std::string("f32");
+      for (size_t i = 0; i < values.size(); ++i) {
+        const double w = want->at("C").reals[i];
+        const double g = single ? static_cast<double>(reinterpret_cast<const float*>(buffers.pointers[1])[i])
+                                : reinterpret_cast<const double*>(buffers.pointers[1])[i];
+        const std::string what = fmt::format("{}({}) in {}", f, values[i], type);
+        if (!std::isfinite(w)) {
+          EXPECT_TRUE(std::isnan(w) ? std::isnan(g) : g == w) << what << " is " << g << ", expected " << w;
+          continue;
+        }
+        const double unit = single ? 0x1p-23 : 0x1p-52, least = single ? 1e-37 : 1e-305;
+        // Tails have the condition of what goes into the exponential, up to a cube; what is below `least` may be 0.
+        const double x = std::min(std::fabs(values[i]), 100.0), condition = std::max({1.0, x, x * x * x / 8});
+        EXPECT_LE(std::fabs(g - w), 8 * unit * condition * std::fabs(w) + least)
+            << what << " is " << g << ", expected " << w;
+      }
+    }
 }
 
 TEST(JitLeir, ChecksWhatIsNotProved) {
