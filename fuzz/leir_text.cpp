@@ -33,6 +33,7 @@ void run(const leir::Program& p) {
   o.error_bounds = true;
   (void)leir::interpret(p, inputs, o);
   (void)leir::emit_c(p);
+  (void)leir::emit_cuda(p);
   (void)leir::emit_tir(p);
   (void)leir::emit_tir(p, {.cuda = true});
   (void)bridge::raise(p);

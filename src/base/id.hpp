@@ -27,6 +27,13 @@ struct Id {
 template <class T, class Tag>
 class Store {
  public:
+  Store() = default;
+  Store(const Store&) = default;
+  Store& operator=(const Store&) = default;
+  // A deque allocates when it is moved, so its move may throw, and vectors would copy what has one.
+  Store(Store&&) noexcept = default;
+  Store& operator=(Store&&) noexcept = default;
+
   Id<Tag> add(T value) {
     items_.push_back(std::move(value));
     return Id<Tag>(static_cast<uint32_t>(items_.size() - 1));

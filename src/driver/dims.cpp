@@ -19,4 +19,39 @@ std::optional<std::pair<std::string, int64_t>> solve(const sym::Pool& syms, sym:
   return std::pair{syms.symbol_name(*dim), left / factor};
 }
 
+double size_at(const graph::Graph& g, const DimValues& values) {
+  constexpr double kManyBytes = 512 << 20, kManyElements = 1 << 28;
+  const auto value = [&](sym::Expr s) -> std::optional<int64_t> {
+    const auto it = values.find(g.syms().symbol_name(s));
+    return it == values.end() ? std::nullopt : std::optional(it->second);
+  };
+  double bytes = 0, largest = 0;
+  const auto elements = [&](graph::ValueId v) {
+    double n = 1;
+    for (sym::Expr e : g.type(v).shape) n *= static_cast<double>(g.syms().evaluate(e, value).value_or(1));
+    return n;
+  };
+  for (graph::ValueId v : g.leaves()) bytes += elements(v) * static_cast<double>(byte_size(g.type(v).dtype));
+  for (graph::NodeId n : g.node_ids())
+    for (graph::ValueId v : g.node(n).results) largest = std::max(largest, elements(v));
+  return std::max(bytes / kManyBytes, largest / kManyElements);
+}
+
+DimValues easily_timed(const graph::Graph& g, const std::map<std::string, DimOption>& options, DimValues values) {
+  for (double size = size_at(g, values); size > 1;) {
+    DimValues best = values;
+    double least = size;
+    for (const auto& [name, option] : options) {
+      if (option.given) continue;
+      DimValues half = values;
+      half[name] = std::max(option.lo, values[name] / 2);
+      if (const double there = size_at(g, half); there < least) best = half, least = there;
+    }
+    if (best == values) break;
+    values = std::move(best);
+    size = least;
+  }
+  return values;
+}
+
 }  // namespace cleave::driver

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "driver/options.hpp"
 #include "graph/graph.hpp"
 
 namespace cleave::driver {
@@ -13,5 +14,15 @@ namespace cleave::driver {
 // The dimension that `extent` is linear in, and its value where the extent is `value`: for 2 * N + 1 and 7, N is 3.
 // None when the extent is of another form, or no value >= 0 gives it.
 std::optional<std::pair<std::string, int64_t>> solve(const sym::Pool& syms, sym::Expr extent, int64_t value);
+
+using DimValues = std::map<std::string, int64_t>;
+
+// How much it is to time a program at these values: the bytes of its leaves and the elements of its largest value, as
+// parts of what is had in a moment (512 MiB, 2^28 elements).
+double size_at(const graph::Graph& graph, const DimValues& values);
+
+// Representatives that nobody gave are the high ends of their ranges; where that is more than 1 by size_at, the one
+// that counts most is halved until it is not.
+DimValues easily_timed(const graph::Graph& graph, const std::map<std::string, DimOption>& options, DimValues values);
 
 }  // namespace cleave::driver

@@ -40,7 +40,7 @@ Diagnostics parse_dim(const std::string& text, std::map<std::string, DimOption>&
     if (*representative < *lo || *representative > *hi)
       return {diagnose(Code::bad_option, "--dim " + text,
                        fmt::format("{} lies outside {}..{}", *representative, *lo, *hi))};
-    d = {*lo, *hi, *representative};
+    d = {*lo, *hi, *representative, at != std::string_view::npos};
   }
   if (!dims.emplace(name, d).second) return {diagnose(Code::bad_option, "--dim " + text, "gives a dimension twice")};
   return {};

@@ -13,9 +13,11 @@
 
 namespace cleave::driver {
 
-// `S=128`, or `L=1..8192@4096`: a range with the extent to compile for (the high end if there is none).
+// `S=128`, or `L=1..8192@4096`: a range with the extent to compile for. Without one it is the high end, or what
+// bind_dims finds below it.
 struct DimOption {
   int64_t lo = 0, hi = 0, representative = 0;
+  bool given = true;  // the representative
   bool is_range() const { return lo != hi; }
 };
 // Adds one `--dim` to the list.

@@ -6,6 +6,7 @@
 
 #include "base/codes.hpp"
 #include "driver/compile.hpp"
+#include "driver/dims.hpp"
 #include "driver/object_cache.hpp"
 #include "driver/pipeline.hpp"
 #include "driver/tunings.hpp"
@@ -30,9 +31,9 @@ Diagnostics import_input(Compilation& c) {
 
 Diagnostics bind_dims(Compilation& c) {
   const graph::Graph g = c.input.graph->detached();
-  std::map<std::string, int64_t> values;
+  std::map<std::string, int64_t> values, all;
   for (const auto& [name, option] : c.options.dims) {
-    c.dims.push_back({name, option});
+    all[name] = option.representative;
     if (!option.is_range()) {
       values[name] = option.representative;
       continue;
@@ -45,9 +46,22 @@ Diagnostics bind_dims(Compilation& c) {
       if (end < declared.lo || end > declared.hi)
         return {diagnose(Code::dim_out_of_range, name, end, declared.lo, declared.hi)};
     g.syms().set_range(*d, {option.lo, option.hi});
-    g.syms().set_typical(*d, option.representative);
+  }
+  all = easily_timed(g, c.options.dims, std::move(all));
+  std::string lowered;
+  for (auto [name, option] : c.options.dims) {
+    if (all.at(name) != option.representative) lowered += fmt::format(" {}={}", name, all.at(name));
+    option.representative = all.at(name);
+    c.dims.push_back({name, option});
+    if (!option.is_range()) continue;
+    g.syms().set_typical(*g.syms().find_symbol(name), option.representative);
     c.typical[name] = option.representative;
   }
+  if (!lowered.empty())
+    c.notes.push_back(
+        fmt::format("speed is chosen for{}, as the high ends of the ranges take too much memory to be timed: "
+                    "`--dim NAME=LO..HI@N` gives other values",
+                    lowered));
   for (sym::Expr d : g.dims()) {
     const std::string name = g.syms().symbol_name(d);
     if (!values.count(name) && !c.typical.count(name)) return {diagnose(Code::unbound_dim, name, name)};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "algebra/search.hpp"
+#include "driver/dims.hpp"
 #include "driver/input.hpp"
 #include "driver/options.hpp"
 #include "schedule/schedule.hpp"
@@ -36,8 +37,6 @@ struct DimBinding {
   std::string name;
   DimOption option;
 };
-
-using DimValues = std::map<std::string, int64_t>;
 
 // Dimensions with a range: the chosen program against the unfused schedule at one end of the ranges (ranges.cpp).
 struct RangeEnd {

@@ -25,6 +25,8 @@ bool Dispatch::unfused(const DimValues& values) const {
 
 namespace {
 
+constexpr double kTooMuch = 8;
+
 class Ranges {
  public:
   Ranges(Compilation& c, CompiledProgram& chosen, CompiledProgram& unfused)
@@ -39,6 +41,10 @@ class Ranges {
   Result<RangeEnd> measured(const DimValues& values) {
     RangeEnd out;
     out.values = values;
+    if (size_at(*c_.bound, values) > kTooMuch) {
+      out.why = "tensors of that size take too long to be timed";
+      return out;
+    }
     TRY_ASSIGN(const graph::Graph at, graph::bind(*c_.bound, values));
     auto data = tune::random_data(at, c_.options.seed);
     if (!data && data.errors()[0].code == Code::data_too_large) {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 
 #include "base/check.hpp"
 
@@ -39,18 +38,51 @@ Interval mul(Interval a, Interval b) {
 
 }  // namespace
 
-Expr Pool::intern(Node node) {
-  Key key{node.kind, node.value, node.terms, node.a, node.b};
-  if (node.kind != Kind::symbol) {
-    if (auto it = known_.find(key); it != known_.end()) return it->second;
+namespace {
+uint64_t mixed(uint64_t h, uint64_t v) {
+  h = (h ^ v) * 0x9e3779b97f4a7c15ULL;
+  return h ^ (h >> 29);
+}
+}  // namespace
+
+Expr Pool::intern(Kind kind, int64_t value, Terms terms, Expr a, Expr b) {
+  uint64_t hash = mixed(static_cast<uint64_t>(kind), static_cast<uint64_t>(value));
+  for (const Term& t : terms) {
+    hash = mixed(hash, static_cast<uint64_t>(t.coefficient));
+    for (const Expr x : t.atoms) hash = mixed(hash, x.index);
+  }
+  hash = mixed(hash, (static_cast<uint64_t>(a.index) << 32) | b.index);
+  if (!known_.empty()) {
+    const size_t mask = known_.size() - 1;
+    for (size_t i = hash & mask; known_[i].valid(); i = (i + 1) & mask) {
+      if (hashes_[known_[i].index] != hash) continue;
+      const Node& n = nodes_[known_[i].index];
+      if (n.kind == kind && n.value == value && n.a == a && n.b == b && n.terms == terms) return known_[i];
+    }
   }
   const Expr id(static_cast<uint32_t>(nodes_.size()));
-  if (node.kind != Kind::symbol) known_.emplace(std::move(key), id);
-  nodes_.push_back(std::move(node));
+  nodes_.push_back({.kind = kind, .value = value, .terms = std::move(terms), .a = a, .b = b});
+  hashes_.push_back(hash);
+  enter(id, hash);
   return id;
 }
 
-Expr Pool::constant(int64_t value) { return intern({.kind = Kind::constant, .value = value}); }
+void Pool::enter(Expr e, uint64_t hash) {
+  if (2 * (entered_ + 1) > known_.size()) {  // at most half full
+    std::vector<Expr> before(std::max<size_t>(64, 2 * known_.size()));
+    before.swap(known_);
+    entered_ = 0;
+    for (const Expr x : before)
+      if (x.valid()) enter(x, hashes_[x.index]);
+  }
+  const size_t mask = known_.size() - 1;
+  size_t i = hash & mask;
+  while (known_[i].valid()) i = (i + 1) & mask;
+  known_[i] = e;
+  ++entered_;
+}
+
+Expr Pool::constant(int64_t value) { return intern(Kind::constant, value, {}, {}, {}); }
 
 Expr Pool::symbol(std::string_view name, Interval range) {
   auto it = by_name_.find(std::string(name));
@@ -59,7 +91,9 @@ Expr Pool::symbol(std::string_view name, Interval range) {
     if (unbounded(n.range.lo) && unbounded(n.range.hi)) n.range = range;
     return it->second;
   }
-  const Expr id = intern({.kind = Kind::symbol, .name = std::string(name), .range = range});
+  const Expr id(static_cast<uint32_t>(nodes_.size()));
+  nodes_.push_back({.kind = Kind::symbol, .name = std::string(name), .range = range});
+  hashes_.push_back(0);
   by_name_.emplace(std::string(name), id);
   return id;
 }
@@ -107,51 +141,89 @@ std::optional<int64_t> Pool::as_constant(Expr e) const {
   return nodes_[e.index].value;
 }
 
-std::vector<Pool::Term> Pool::terms(Expr e) const {
+std::span<const Pool::Term> Pool::view(Expr e, Term& one) const {
   const Node& n = nodes_[e.index];
-  switch (n.kind) {
-    case Kind::constant: return n.value == 0 ? std::vector<Term>{} : std::vector<Term>{{n.value, {}}};
-    case Kind::polynomial: return n.terms;
-    case Kind::symbol:
-    case Kind::floordiv:
-    case Kind::mod:
-    case Kind::min:
-    case Kind::max: return {{1, {e}}};
-  }
-  return {};
+  if (n.kind == Kind::polynomial) return n.terms;
+  if (n.kind != Kind::constant)
+    one = {1, {e}};
+  else if (n.value != 0)
+    one = {n.value, {}};
+  else
+    return {};
+  return {&one, 1};
 }
 
-Expr Pool::from_terms(std::vector<Term> terms) {
-  std::map<std::vector<Expr>, int64_t> sum;
-  for (Term& t : terms) {
-    int64_t& c = sum[t.atoms];
-    c = plus(c, t.coefficient);
+std::vector<Pool::Term> Pool::terms(Expr e) const {
+  Term one;
+  const auto v = view(e, one);
+  return {v.begin(), v.end()};
+}
+
+Pool::Terms Pool::sum(std::span<const Term> a, std::span<const Term> b, int64_t factor) const {
+  Terms out;
+  out.reserve(a.size() + b.size());
+  auto x = a.begin();
+  auto y = b.begin();
+  while (x != a.end() || y != b.end()) {
+    const auto order = x == a.end()   ? std::strong_ordering::greater
+                       : y == b.end() ? std::strong_ordering::less
+                                      : x->atoms <=> y->atoms;
+    if (order < 0) {
+      out.push_back(*x++);
+    } else if (order > 0) {
+      out.push_back(*y++);
+      out.back().coefficient = times(out.back().coefficient, factor);
+    } else {
+      const int64_t c = plus(x->coefficient, times(y->coefficient, factor));
+      if (c != 0) out.push_back({c, x->atoms});
+      ++x;
+      ++y;
+    }
   }
-  std::vector<Term> kept;
-  for (auto& [atoms, coefficient] : sum)
-    if (coefficient != 0) kept.push_back({coefficient, atoms});
-  if (kept.empty()) return constant(0);
-  if (kept.size() == 1 && kept[0].atoms.empty()) return constant(kept[0].coefficient);
-  if (kept.size() == 1 && kept[0].atoms.size() == 1 && kept[0].coefficient == 1) return kept[0].atoms[0];
-  return intern({.kind = Kind::polynomial, .terms = std::move(kept)});
+  return out;
+}
+
+Expr Pool::from_sorted(Terms terms) {
+  if (terms.empty()) return constant(0);
+  if (terms.size() == 1 && terms[0].atoms.empty()) return constant(terms[0].coefficient);
+  if (terms.size() == 1 && terms[0].atoms.size() == 1 && terms[0].coefficient == 1) return terms[0].atoms[0];
+  return intern(Kind::polynomial, 0, std::move(terms), {}, {});
+}
+
+Expr Pool::from_terms(Terms terms) {
+  std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.atoms < b.atoms; });
+  Terms kept;
+  for (Term& t : terms) {
+    if (!kept.empty() && kept.back().atoms == t.atoms)
+      kept.back().coefficient = plus(kept.back().coefficient, t.coefficient);
+    else
+      kept.push_back(std::move(t));
+  }
+  std::erase_if(kept, [](const Term& t) { return t.coefficient == 0; });
+  return from_sorted(std::move(kept));
 }
 
 Expr Pool::add(Expr a, Expr b) {
-  auto t = terms(a);
-  for (Term& x : terms(b)) t.push_back(std::move(x));
-  return from_terms(std::move(t));
+  Term one, other;
+  return from_sorted(sum(view(a, one), view(b, other), 1));
 }
 
-Expr Pool::sub(Expr a, Expr b) { return add(a, mul(b, constant(-1))); }
+Expr Pool::sub(Expr a, Expr b) {
+  Term one, other;
+  return from_sorted(sum(view(a, one), view(b, other), -1));
+}
 
 Expr Pool::mul(Expr a, Expr b) {
-  std::vector<Term> out;
-  for (const Term& x : terms(a))
-    for (const Term& y : terms(b)) {
-      Term t{times(x.coefficient, y.coefficient), x.atoms};
-      t.atoms.insert(t.atoms.end(), y.atoms.begin(), y.atoms.end());
-      std::sort(t.atoms.begin(), t.atoms.end());
-      out.push_back(std::move(t));
+  Term one, other;
+  const auto x = view(a, one), y = view(b, other);
+  Terms out;
+  out.reserve(x.size() * y.size());
+  for (const Term& s : x)
+    for (const Term& t : y) {
+      Term product{times(s.coefficient, t.coefficient), s.atoms};
+      product.atoms.append(t.atoms.begin(), t.atoms.end());
+      std::sort(product.atoms.begin(), product.atoms.end());
+      out.push_back(std::move(product));
     }
   return from_terms(std::move(out));
 }
@@ -224,7 +296,7 @@ Expr Pool::floordiv(Expr a, Expr b) {
     const Interval ra = bounds(a), rb = bounds(b);
     if (ra.lo >= 0 && rb.lo > 0 && at_most(add(a, 1), b) == Proof::yes) return constant(0);
   }
-  return intern({.kind = Kind::floordiv, .a = a, .b = b});
+  return atom(Kind::floordiv, a, b);
 }
 
 Expr Pool::mod(Expr a, Expr b) {
@@ -240,11 +312,11 @@ Expr Pool::mod(Expr a, Expr b) {
     const Interval range = bounds(r);
     if (range.lo >= 0 && range.hi < *cb) return r;
     if (as_constant(r)) return constant(floor_mod(*as_constant(r), *cb));
-    return intern({.kind = Kind::mod, .a = r, .b = b});
+    return atom(Kind::mod, r, b);
   }
   const Expr q = floordiv(a, b);
   if (kind(q) != Kind::floordiv && bounds(b).lo > 0) return sub(a, mul(q, b));
-  return intern({.kind = Kind::mod, .a = a, .b = b});
+  return atom(Kind::mod, a, b);
 }
 
 Expr Pool::ceildiv(Expr a, Expr b) { return floordiv(add(a, sub(b, constant(1))), b); }
@@ -254,7 +326,7 @@ Expr Pool::min(Expr a, Expr b) {
   if (at_most(a, b) == Proof::yes) return a;
   if (at_most(b, a) == Proof::yes) return b;
   if (b < a) std::swap(a, b);
-  return intern({.kind = Kind::min, .a = a, .b = b});
+  return atom(Kind::min, a, b);
 }
 
 Expr Pool::max(Expr a, Expr b) {
@@ -262,36 +334,39 @@ Expr Pool::max(Expr a, Expr b) {
   if (at_most(a, b) == Proof::yes) return b;
   if (at_most(b, a) == Proof::yes) return a;
   if (b < a) std::swap(a, b);
-  return intern({.kind = Kind::max, .a = a, .b = b});
+  return atom(Kind::max, a, b);
 }
 
 std::vector<Expr> Pool::symbols_of(Expr e) const {
-  std::set<Expr> found;
-  std::vector<Expr> todo = {e};
-  std::set<Expr> seen;
+  std::vector<Expr> found, seen, todo = {e};
   while (!todo.empty()) {
     const Expr x = todo.back();
     todo.pop_back();
-    if (!seen.insert(x).second) continue;
     const Node& n = nodes_[x.index];
-    switch (n.kind) {
-      case Kind::constant: break;
-      case Kind::symbol: found.insert(x); break;
-      case Kind::polynomial:
-        for (const Term& t : n.terms) todo.insert(todo.end(), t.atoms.begin(), t.atoms.end());
-        break;
-      case Kind::floordiv:
-      case Kind::mod:
-      case Kind::min:
-      case Kind::max: todo.insert(todo.end(), {n.a, n.b}); break;
+    if (n.kind == Kind::symbol) {
+      found.push_back(x);
+    } else if (n.kind == Kind::polynomial) {
+      for (const Term& t : n.terms) todo.insert(todo.end(), t.atoms.begin(), t.atoms.end());
+    } else if (n.kind != Kind::constant) {
+      if (std::find(seen.begin(), seen.end(), x) != seen.end()) continue;
+      seen.push_back(x);
+      todo.insert(todo.end(), {n.a, n.b});
     }
   }
-  return {found.begin(), found.end()};
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
 }
 
 bool Pool::mentions(Expr e, Expr symbol) const {
-  const auto s = symbols_of(e);
-  return std::binary_search(s.begin(), s.end(), symbol);
+  if (e == symbol) return true;
+  const Node& n = nodes_[e.index];
+  // What a node is made of was there before it.
+  if (n.kind == Kind::constant || n.kind == Kind::symbol || e < symbol) return false;
+  if (n.kind != Kind::polynomial) return mentions(n.a, symbol) || mentions(n.b, symbol);
+  return std::any_of(n.terms.begin(), n.terms.end(), [&](const Term& t) {
+    return std::any_of(t.atoms.begin(), t.atoms.end(), [&](Expr x) { return mentions(x, symbol); });
+  });
 }
 
 Interval Pool::bounds(Expr e) const {
@@ -334,19 +409,16 @@ Interval Pool::bounds(Expr e) const {
 
 Proof Pool::at_most(Expr a, Expr b) const {
   if (a == b) return Proof::yes;
-  // Bounds of b - a without touching the pool: sum the terms of both with signs.
-  std::map<std::vector<Expr>, int64_t> difference;
-  for (const Term& t : terms(b)) difference[t.atoms] = plus(difference[t.atoms], t.coefficient);
-  for (const Term& t : terms(a)) difference[t.atoms] = plus(difference[t.atoms], -t.coefficient);
-  Interval sum{0, 0};
-  for (const auto& [atoms, coefficient] : difference) {
-    if (coefficient == 0) continue;
-    Interval p{coefficient, coefficient};
-    for (Expr atom : atoms) p = cleave::sym::mul(p, bounds(atom));
-    sum = cleave::sym::add(sum, p);
+  // Bounds of b - a without touching the pool: the terms of both with signs.
+  Term one, other;
+  Interval range{0, 0};
+  for (const Term& t : sum(view(b, one), view(a, other), -1)) {
+    Interval p{t.coefficient, t.coefficient};
+    for (Expr atom : t.atoms) p = cleave::sym::mul(p, bounds(atom));
+    range = cleave::sym::add(range, p);
   }
-  if (sum.lo >= 0) return Proof::yes;
-  if (sum.hi < 0) return Proof::no;
+  if (range.lo >= 0) return Proof::yes;
+  if (range.hi < 0) return Proof::no;
   return Proof::unknown;
 }
 

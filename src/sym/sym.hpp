@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "base/id.hpp"
+#include "base/short_vector.hpp"
 
 namespace cleave::sym {
 
@@ -40,8 +40,9 @@ class Pool {
   // coefficient * product of atoms; atoms sorted by id.
   struct Term {
     int64_t coefficient;
-    std::vector<Expr> atoms;
+    ShortVector<Expr, 3> atoms;
     auto operator<=>(const Term&) const = default;
+    bool operator==(const Term&) const = default;
   };
 
   Expr constant(int64_t value);
@@ -112,20 +113,25 @@ class Pool {
     std::vector<Term> terms;         // polynomial: at least two terms, or one that is not a bare atom
     Expr a, b;                       // atoms
   };
-  struct Key {
-    Kind kind;
-    int64_t value;
-    std::vector<Term> terms;
-    Expr a, b;
-    auto operator<=>(const Key&) const = default;
-  };
-  Expr intern(Node node);
+  using Terms = std::vector<Term>;
+  // The id of the node with these parts, found by their hash, or a new one.
+  Expr intern(Kind kind, int64_t value, Terms terms, Expr a, Expr b);
+  Expr atom(Kind kind, Expr a, Expr b) { return intern(kind, 0, {}, a, b); }
+  void enter(Expr e, uint64_t hash);
+  // The terms without a copy; `one` keeps the term of what is no polynomial.
+  std::span<const Term> view(Expr e, Term& one) const;
+  // a + factor * b, both sorted by atoms without repetition, as all terms of a node are.
+  Terms sum(std::span<const Term> a, std::span<const Term> b, int64_t factor) const;
+  Expr from_sorted(Terms terms);
   int64_t multiple_of(const Term& term) const;  // a number that divides the term
   Expr from_terms(std::vector<Term> terms);
   std::string print(Expr e, int level) const;
 
   std::vector<Node> nodes_;
-  std::map<Key, Expr> known_;
+  // Open addressing: ids of nodes but symbols, by hash; the size is a power of two.
+  std::vector<Expr> known_;
+  std::vector<uint64_t> hashes_;  // of all nodes
+  size_t entered_ = 0;
   std::unordered_map<std::string, Expr> by_name_;
   std::unordered_map<std::string, int> next_fresh_;  // by stem: the last number tried
 };

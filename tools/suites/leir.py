@@ -33,7 +33,9 @@ def declare(parser):
     parser.add_argument("--draws", type=int, default=3, help="distinct, and as many equal ones (default: 3)")
     parser.add_argument("--dtypes", default="float64,float32,float16")
     parser.add_argument("--keep", metavar="DIR", type=Path, help="keep the folders there")
-    parser.add_argument("--via", default="interpreter", help="how to run them: interpreter, c, jit or tvm (needs apache-tvm)")
+    parser.add_argument("--via", default="interpreter", help="how to run them: interpreter, c, jit, cuda (that text as C++) or tvm (needs apache-tvm)")
+    parser.add_argument("--nvcc", metavar="FILE", help="and compile the CUDA text of each with it, for --archs")
+    parser.add_argument("--archs", default="sm_80,sm_90", help="for --nvcc (default: sm_80,sm_90)")
     parser.add_argument("--cleave", metavar="FILE", type=Path,
                         default=Path(os.environ.get("CLEAVE", ROOT / "build" / "bin" / "cleave")))  # fmt: skip
 
@@ -57,7 +59,24 @@ class Suite:
             done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         except subprocess.TimeoutExpired:
             return "it ran longer than 300 s"
-        return None if done.returncode == 0 else (done.stderr.strip() or f"exit code {done.returncode}")
+        if done.returncode != 0:
+            return done.stderr.strip() or f"exit code {done.returncode}"
+        return self.compile_cuda(folder) if self.a.nvcc else None
+
+    def compile_cuda(self, folder):
+        text = subprocess.run([str(self.a.cleave), "leir", "lower", str(folder), "--to", "cuda"], capture_output=True, text=True,
+                              check=False)  # fmt: skip
+        if text.returncode != 0:
+            return text.stderr.strip()
+        with tempfile.TemporaryDirectory() as scratch:
+            source = Path(scratch) / "p.cu"
+            source.write_text(text.stdout)
+            for arch in self.a.archs.split(","):
+                done = subprocess.run([self.a.nvcc, "-w", f"-arch={arch}", "-cubin", "-o", f"{scratch}/p.cubin", str(source)],
+                                      capture_output=True, text=True, check=False)  # fmt: skip
+                if done.returncode != 0:
+                    return f"nvcc for {arch}: {(done.stderr or done.stdout).strip()}"
+        return None
 
     def fail(self, name, why):
         if name not in self.failed:

@@ -36,6 +36,34 @@ TEST(Options, ReadDimensions) {
   }
 }
 
+// The high ends of ranges are what speed is chosen for, unless their tensors would not be had in a moment.
+TEST(Dims, RepresentativesFitInMemory) {
+  const auto bound = [](const std::vector<std::string>& dims) {
+    Compilation c;
+    c.source = {"g.graph",
+                "graph g {\n  dim N in 0..100000000\n  dim M in 0..100000000\n  input x: f32[N, 64]\n"
+                "  input w: f32[64, M]\n  y = contract(\"n k, k m -> n m\", x, w)\n  output y\n}\n"};
+    c.path = "g.graph";
+    for (const std::string& d : dims) EXPECT_TRUE(parse_dim(d, c.options.dims).empty());
+    const Diagnostics bad = run_passes(c, "bind");
+    EXPECT_TRUE(bad.empty()) << render(bad, nullptr);
+    return c;
+  };
+  Compilation c = bound({"N=1..1000", "M=1..2000"});
+  EXPECT_EQ(c.typical, (DimValues{{"N", 1000}, {"M", 2000}}));
+  EXPECT_TRUE(c.notes.empty());
+  c = bound({"N=1..100000000", "M=1..2000"});
+  EXPECT_LT(c.typical["N"], 1 << 18);
+  EXPECT_GT(c.typical["N"], 1 << 15);
+  EXPECT_LE(size_at(*c.bound, c.typical), 1);
+  ASSERT_EQ(c.notes.size(), 1u);
+  EXPECT_THAT(c.notes[0], ::testing::HasSubstr(fmt::format("N={}", c.typical["N"])));
+  for (const DimBinding& d : c.dims) EXPECT_EQ(d.option.representative, c.typical[d.name]);
+  // Never below the range, and never what was given.
+  c = bound({"N=50000000..100000000", "M=1..2000@2000"});
+  EXPECT_EQ(c.typical, (DimValues{{"N", 50000000}, {"M", 2000}}));
+}
+
 TEST(Options, ReadBudgets) {
   EXPECT_EQ(parse_budget("60s")->seconds, 60);
   EXPECT_EQ(parse_budget("1.5m")->seconds, 90);
