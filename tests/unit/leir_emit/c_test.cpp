@@ -62,8 +62,8 @@ void runs_equal(const std::vector<std::string>& samples) {
     ASSERT_TRUE(text.ok()) << samples[i] << render(text.errors(), nullptr);
     std::ofstream(folder / "p.cpp") << *text;
     const std::string library = (folder / fmt::format("p{}.so", i)).string();
-    ASSERT_EQ(std::system(fmt::format("clang-19 {} -O0 -w -shared -fPIC -o {} {}/p.cpp -lm", cuda_flags(),
-                                      library, folder.string())
+    ASSERT_EQ(std::system(fmt::format("clang-19 {} -O0 -w -shared -fPIC -o {} {}/p.cpp -lm", cuda_flags(), library,
+                                      folder.string())
                               .c_str()),
               0)
         << *text;
