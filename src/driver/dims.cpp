@@ -41,11 +41,15 @@ DimValues easily_timed(const graph::Graph& g, const std::map<std::string, DimOpt
   for (double size = size_at(g, values); size > 1;) {
     DimValues best = values;
     double least = size;
+    int64_t halved = 0;
     for (const auto& [name, option] : options) {
       if (option.given) continue;
       DimValues half = values;
       half[name] = std::max(option.lo, values[name] / 2);
-      if (const double there = size_at(g, half); there < least) best = half, least = there;
+      const double there = size_at(g, half);
+      // Among those that count the same, the largest.
+      if (there < least || (there == least && there < size && values[name] > halved))
+        best = half, least = there, halved = values[name];
     }
     if (best == values) break;
     values = std::move(best);

@@ -25,7 +25,7 @@ bool Dispatch::unfused(const DimValues& values) const {
 
 namespace {
 
-constexpr double kTooMuch = 8;
+constexpr double kTooMuch = 4;
 
 class Ranges {
  public:

@@ -40,12 +40,12 @@ TEST(Options, ReadDimensions) {
 TEST(Dims, RepresentativesFitInMemory) {
   const auto bound = [](const std::vector<std::string>& dims) {
     Compilation c;
-    c.source = {"g.graph",
-                "graph g {\n  dim N in 0..100000000\n  dim M in 0..100000000\n  input x: f32[N, 64]\n"
-                "  input w: f32[64, M]\n  y = contract(\"n k, k m -> n m\", x, w)\n  output y\n}\n"};
-    c.path = "g.graph";
+    c.path = (std::filesystem::temp_directory_path() / fmt::format("dims_{}.graph", getpid())).string();
+    std::ofstream(c.path) << "graph g {\n  dim N in 0..100000000\n  dim M in 0..100000000\n  input x: f32[N, 64]\n"
+                             "  input w: f32[64, M]\n  y = contract(\"n k, k m -> n m\", x, w)\n  output y\n}\n";
     for (const std::string& d : dims) EXPECT_TRUE(parse_dim(d, c.options.dims).empty());
     const Diagnostics bad = run_passes(c, "bind");
+    std::filesystem::remove(c.path);
     EXPECT_TRUE(bad.empty()) << render(bad, nullptr);
     return c;
   };
