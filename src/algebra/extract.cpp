@@ -291,6 +291,45 @@ std::vector<Choice> Extractor::diverse(const std::vector<ClassId>& roots, const 
   return out;
 }
 
+std::optional<Choice> Extractor::given_in_parts(const std::vector<ClassId>& roots) {
+  begin(scenarios().front());
+  const auto& classes = values_.classes();
+  std::map<ClassId, uint32_t> picks;
+  std::set<ClassId> open;
+  const std::function<bool(ClassId)> visit = [&](ClassId c) {
+    c = values_.find(c);
+    if (picks.contains(c)) return true;
+    if (!open.insert(c).second) return false;
+    const auto& list = classes[c].producers;
+    const auto rank = [](const Producer& p) { return p.given ? 0 : p.rule == kTwoSteps ? 1 : 2; };
+    for (int wanted : {0, 1, 2})
+      for (uint32_t k = 0; k < list.size(); ++k) {
+        if (rank(list[k]) != wanted || costs_[c][k] >= kWholeReduction) continue;
+        if (!std::all_of(list[k].args.begin(), list[k].args.end(), visit)) continue;
+        open.erase(c);
+        picks[c] = k;
+        return true;
+      }
+    open.erase(c);
+    return false;
+  };
+  if (!std::all_of(roots.begin(), roots.end(), visit)) return std::nullopt;
+  // Those that an attempt left behind are not needed.
+  Choice out{0, {}};
+  std::set<ClassId> needed;
+  const std::function<void(ClassId)> need = [&](ClassId c) {
+    c = values_.find(c);
+    if (!needed.insert(c).second) return;
+    for (ClassId a : classes[c].producers[picks.at(c)].args) need(a);
+  };
+  for (ClassId r : roots) need(r);
+  for (ClassId c : needed) {
+    out.picks.emplace_back(c, picks.at(c));
+    out.cost += costs_[c][picks.at(c)];
+  }
+  return out;
+}
+
 uint32_t Extractor::pick_of(const Choice& choice, ClassId c) {
   const auto at = std::ranges::lower_bound(choice.picks, Pick(c, 0));
   CHECK(at != choice.picks.end() && at->first == c, "a choice without a producer for a class");

@@ -36,6 +36,9 @@ class Extractor {
   // Choices that have a given kind of producer which none of `known` has, the cheapest for each.
   std::vector<Choice> diverse(const std::vector<ClassId>& roots, const std::vector<Choice>& known, size_t most,
                               const std::function<bool()>& stop);
+  // With a split index: the input graph, with every reduction that went over both parts in two steps. None where some
+  // reduction cannot stop half way.
+  std::optional<Choice> given_in_parts(const std::vector<ClassId>& roots);
   // The terms of a choice; `pick(class)` says which producer. No term for a root that would need itself.
   static std::vector<TermId> build(const Values& values, const std::vector<ClassId>& roots, Form& form,
                                    const std::function<uint32_t(ClassId)>& pick);

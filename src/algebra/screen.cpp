@@ -220,6 +220,7 @@ double normal_at(uint64_t seed, uint32_t source, std::span<const int64_t> coordi
 struct Contents {
   std::set<uint32_t> leaves, reduced;        // real leaves, labels that something reduces
   std::set<double> literals;                 // magnitudes of large ones
+  std::set<sym::Expr> extents;               // that are numbers in the program, as in a mean
   std::set<std::set<uint32_t>> differences;  // leaves that sums and differences bring together
   bool masked = false, empty_rows = false;   // the latter: rows that are left out wholly may be 0
   std::set<TermId> seen;
@@ -252,6 +253,7 @@ struct Contents {
     if (t.kind == Kind::literal && is_real(t.dtype) && std::abs(t.value) >= 16 && std::abs(t.value) < 0x1p60)
       literals.insert(std::abs(t.value));
     for (IndexId i : t.bound) reduced.insert(form.at(i).label);
+    if (t.kind == Kind::extent) extents.insert(t.extent);
     if (t.kind == Kind::map && (t.op == Op::add || t.op == Op::sub))
       if (const auto& together = summands(form, id); together.size() > 1) differences.insert(together);
     masked = masked || (t.kind == Kind::map && t.op == Op::where);
@@ -319,6 +321,19 @@ Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId>
                       : long_labels <= 4   ? 7
                       : long_labels <= 8   ? 3
                                            : 2);
+  // Labels whose extent the program counts by have one extent: that of those it reduces, or the product of its parts.
+  std::map<sym::Expr, int64_t> counted;
+  for (uint32_t l : reduced) counted.emplace(form_.label(l).extent, extents[l]);
+  for (uint32_t l = 0; l < form_.label_count(); ++l) {
+    const sym::Expr e = form_.label(l).extent;
+    if (!contents.extents.contains(e)) continue;
+    const auto product = form_.syms().evaluate(e, [&](sym::Expr s) -> int64_t {
+      const auto it = counted.find(s);
+      return it == counted.end() ? extents[l] : it->second;
+    });
+    const auto it = counted.find(e);
+    extents[l] = it != counted.end() ? it->second : product.value_or(extents[l]);
+  }
   lattice_.emplace(form_, std::move(extents));
   Direct direct{form_, {}, {}, {}};
   for (TermId r : given) direct.visit(r, true);

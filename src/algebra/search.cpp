@@ -138,6 +138,9 @@ std::vector<Alternative> search_region(const Program& program, const Step& step,
     std::vector<Choice> choices = extractor.run(roots);
     for (Choice& c : extractor.diverse(roots, choices, options.keep, options.stop)) choices.push_back(std::move(c));
     std::erase_if(choices, [](const Choice& c) { return c.cost >= kWholeReduction; });
+    // What is cheaper may lose digits, as every form of a variance but the given one; this one stays.
+    if (pair)
+      if (auto given = extractor.given_in_parts(roots)) choices.push_back(std::move(*given));
     for (const Choice& choice : choices) {
       if (options.stop()) {
         result.saturated = false;

@@ -120,6 +120,14 @@ ClassId Values::add(TermId id) {
 // A sum of the input graph over a split index: the same over the elements of each part, then over the parts. Normal
 // forms would only do so after multiplying out, which loses the pivot of a variance.
 void Values::stop_half_way(ClassId c, const Term& t, const Producer& p) {
+  if (t.kind == Kind::reduce && t.op == Op::moments) {  // the same by two sums, the second around the mean
+    TermId count = form_.literal(1, t.dtype);
+    for (IndexId i : t.bound) count = form_.map(Op::mul, {count, form_.extent_of(form_.extent(i), t.dtype)});
+    const auto average = [&](TermId x) { return form_.map(Op::div, {form_.reduce(Op::sum, t.bound, x), count}); };
+    const TermId x = t.args[0], mean = average(x);
+    add(t.source == 0 ? mean : average(form_.map(Op::square, {form_.map(Op::sub, {x, mean})})));
+    return;
+  }
   Indices last, first;
   for (IndexId i : t.bound) (form_.at(i).label == split_->first ? last : first).push_back(i);
   const bool part =
@@ -132,14 +140,14 @@ void Values::stop_half_way(ClassId c, const Term& t, const Producer& p) {
   Producer q = p;
   q.bound = first;
   q.given = false;
-  q.rule = "reduction in two steps";
+  q.rule = kTwoSteps;
   propose(inner, q);
   Producer r;
   r.kind = Kind::reduce;
   r.op = Op::sum;
   r.bound = last;
   r.args = {inner};
-  r.rule = "reduction in two steps";
+  r.rule = kTwoSteps;
   propose(c, r);
 }
 
@@ -436,7 +444,7 @@ void Values::atomic(ClassId c, const Factor& f) {
         Producer q = p;
         q.bound = last;
         q.args = {class_of(normal_.reduce(inner, first), dtype)};
-        q.rule = "reduction in two steps";
+        q.rule = kTwoSteps;
         propose(c, q);
       }
       return;

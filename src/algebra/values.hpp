@@ -17,6 +17,8 @@ namespace cleave::algebra {
 
 using ClassId = uint32_t;
 
+inline constexpr char kTwoSteps[] = "reduction in two steps";
+
 struct Producer {
   Kind kind = Kind::map;
   graph::Op op = graph::Op::literal;

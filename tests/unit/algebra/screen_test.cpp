@@ -94,6 +94,28 @@ TEST(Screen, NothingLosesTheDigitsThatCancellationLeaves) {
   }
 }
 
+// D is summed over, is an axis of the result, and is a number in the means: it has one extent in all of them, and in
+// parts.
+TEST(Screen, WhatIsCountedIsWhatIsSummed) {
+  const Graph g = parsed(R"(graph g {
+  dim S in 1..64
+  dim L in 1..64
+  dim D in 1..64
+  input Q: f32[S, D]
+  input K: f32[L, D]
+  input V: f32[L, D]
+  q = mul(Q, rsqrt(add(mean(square(Q), axes=[1], keepdims=true), 1e-6)))
+  k = mul(K, rsqrt(add(mean(square(K), axes=[1], keepdims=true), 1e-6)))
+  T = mul(contract("s d, l d -> s l", q, k), rsqrt(extent(dtype=f32, of=[D])))
+  output O = contract("s l, l d -> s d", softmax(T, axis=1), V)
+})");
+  const auto whole = search(g), parts = search(g, {.split = "D"});
+  ASSERT_TRUE(whole.ok() && parts.ok());
+  EXPECT_EQ(whole->screened_out, 0u);
+  EXPECT_GE(whole->graphs.size(), 10u);
+  EXPECT_GE(parts->graphs.size(), 5u);
+}
+
 TEST(Screen, AttentionWithAnAdditiveMaskStillDividesLast) {
   const auto found = search(parsed(kHard[0].text));
   ASSERT_TRUE(found.ok());
