@@ -735,6 +735,7 @@ std::vector<Splittable> splittable(const Program& program) {
       s.why_not = fmt::format("a `{}`, which is not taken apart, has an axis of its extent", op);
     };
     if (const auto by = program.kept.find(s.axis_class); by != program.kept.end()) refuse(by->second);
+    if (form.syms().as_constant(label.extent) == 0) s.why_not = "it has no elements";
     // A dimension is replaced everywhere, so also in shapes that only mention it.
     const bool dimension = form.syms().kind(label.extent) == sym::Kind::symbol;
     for (const Step& step : program.steps) {

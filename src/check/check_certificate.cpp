@@ -94,6 +94,22 @@ bool narrows(const Graph& g) {
   return false;
 }
 
+// Whether all reals that an output hangs on are f64.
+bool in_f64_only(const Graph& g, size_t output) {
+  std::vector<ValueId> open{g.outputs()[output].value};
+  std::vector<bool> seen(g.value_count());
+  while (!open.empty()) {
+    const ValueId v = open.back();
+    open.pop_back();
+    if (seen[v.index]) continue;
+    seen[v.index] = true;
+    if (const DType d = g.type(v).dtype; is_real(d) && d != DType::f64) return false;
+    const auto& operands = g.producer(v).operands;
+    open.insert(open.end(), operands.begin(), operands.end());
+  }
+  return true;
+}
+
 struct Outcome {
   std::string difference;  // empty: none
   bool overflow = false;   // numbers on one side stand against infinities or NaN on the other
@@ -146,12 +162,12 @@ bool overflows(const Graph& graph, const std::map<std::string, oracle::Tensor>& 
 }
 
 // Where everything cancels, as in x - x, two ways to compute 0 differ by what float64 rounds on them: no more than the
-// derived bounds for f32, in the units of float64. What hangs on a comparison of such values says nothing.
+// derived bounds, in the units of float64. What hangs on a comparison of such values says nothing.
 bool all_rounding(const Graph& x, const Graph& y, const std::map<std::string, oracle::Tensor>& inputs, size_t output,
                   const oracle::Tensor& got, const oracle::Tensor& want) {
-  if (!want.real()) return false;
-  constexpr double kUnits = 0x1p-26;  // 2^-53 over 2^-24, and room for constants
-  std::vector<double> allowed(want.reals.size());
+  // The bounds of f64 graphs are in its units; those of others in units of 2^-24, with room for constants.
+  const double units = in_f64_only(x, output) && in_f64_only(y, output) ? 4 : 0x1p-26;
+  std::vector<double> allowed(static_cast<size_t>(want.elements()));
   for (const Graph* g : {&x, &y}) {
     const auto ordered = oracle::in_leaf_order(*g, inputs);
     if (!ordered.ok()) return false;
@@ -159,7 +175,7 @@ bool all_rounding(const Graph& x, const Graph& y, const std::map<std::string, or
     if (!bounded.ok()) return false;
     for (size_t i = 0; i < allowed.size(); ++i) {
       const double bound = (*bounded)[output].bound.at(i);
-      if (std::isfinite(bound) || g == &x) allowed[i] += kUnits * bound;
+      if (std::isfinite(bound) || g == &x) allowed[i] += want.real() || !std::isfinite(bound) ? units * bound : 0;
     }
   }
   return oracle::compare(got, want, allowed).ok();
@@ -211,7 +227,9 @@ Outcome compare_on(const Graph& x, const Graph& y, const Graph* given, double sc
         if (std::isfinite(w)) largest = std::max(largest, std::abs(w));
         overflow = overflow || std::isfinite(w) != std::isfinite((*got)[o].at(i));
       }
-      const auto d = oracle::compare((*got)[o], (*want)[o], j.relative, j.of_largest * largest);
+      // What rounds to 16 bits may underflow: the least number of f16.
+      const double least = j.round_casts ? 0x1p-24 : 0;
+      const auto d = oracle::compare((*got)[o], (*want)[o], j.relative, j.of_largest * largest + least);
       if (d.ok() || (!overflow && all_rounding(x, y, inputs, o, (*got)[o], (*want)[o]))) continue;
       overflow = overflow && (j.round_casts || overflows(x, inputs, e) || overflows(y, inputs, e));
       return {fmt::format("output `{}` differs: {}", x.outputs()[o].name, d.text), overflow, left_out};

@@ -166,6 +166,9 @@ TEST(Split, AnIndexThatNothingReducesOrABarrierSeesIsRefusedWithTheReason) {
     EXPECT_THAT(render(r.errors(), nullptr), ::testing::HasSubstr(why));
   }
   const Graph h = parsed("graph h {\n  dim K in 1..64\n  input X: f32[3, K]\n  output Y = sum(X, axes=[1])\n}");
+  const Graph none = parsed("graph none {\n  input X: f32[3, 0]\n  output Y = sum(X, axes=[1])\n}");
+  EXPECT_TRUE(splittable_indices(none).empty());
+  EXPECT_THAT(render(search(none, {.split = "0"}).errors(), nullptr), ::testing::HasSubstr("it has no elements"));
   EXPECT_THAT(render(search(h, {.split = "Z"}).errors(), nullptr),
               ::testing::HasSubstr("the indices that are reduced are `k`"));
 }

@@ -182,7 +182,11 @@ TEST(Check, CertificatesOfGraphsWithNanAreAccepted) {
         "graph g {\n  input x: f32[33, 5]\n  output Y = log_softmax(rsqrt(x), axis=1)\n}",
         "graph g {\n  input x: f64[5]\n  l = log_softmax(x, axis=0)\n"
         "  output Y = floordiv(log_softmax(l, axis=0), l)\n}",
-        "graph g {\n  input x: bf16[3, 3, 5, 5]\n  output Y = ceil(x)\n}"}) {
+        "graph g {\n  input x: bf16[3, 3, 5, 5]\n  output Y = ceil(x)\n}",
+        "graph g {\n  input x: f16[2, 2, 17]\n  output Y = prod(x)\n}",
+        "graph g {\n  input q: f64[6, 3, 8]\n  input k: f64[6, 7, 8]\n  input v: f64[6, 7, 4]\n"
+        "  O, l = sdpa(q, k, v, causal=\"start\", lse=true, empty=\"zero\")\n  output O\n  output l\n"
+        "  output A = argmax(O, axis=0)\n}"}) {
     const graph::Graph g = algebra::test::parsed(text);
     const auto r = algebra::search(g);
     ASSERT_TRUE(r.ok());

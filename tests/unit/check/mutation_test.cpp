@@ -293,16 +293,18 @@ TEST(Mutation, CertificatesOfRandomGraphsAreAccepted) {
   const uint64_t graphs = number("CLEAVE_GRAPHS", 150), begin = number("CLEAVE_SEED", 0);
   const auto ops = graph::all_ops();
   size_t accepted = 0, faults = 0;
-  const auto fault = [&](const Graph& g) -> std::string {
+  const auto fault = [&](const Graph& g, uint64_t seed) -> std::string {
     const Graph x = graph::expand(g);
-    const auto r = algebra::search(x, {.keep = 4});
-    if (!r.ok()) return render(r.errors(), nullptr);
-    for (size_t k = 0; k < r->graphs.size(); ++k) {
-      const auto text = algebra::certificate(x, k, {.keep = 4});
-      if (!text.ok()) return render(text.errors(), nullptr);
-      const auto report = check_certificate(*text, {.draws = 2});
-      if (!report.ok()) return fmt::format("graph {}: {}", k, render(report.errors(), nullptr));
-      ++accepted;
+    std::vector<std::string> splits{""};  // whole, and with an index in parts
+    if (const auto names = algebra::splittable_indices(x); !names.empty()) splits.push_back(names[seed % names.size()]);
+    for (const std::string& split : splits) {
+      const auto texts = algebra::certificates(x, {.keep = 4, .split = split});
+      if (!texts.ok()) return render(texts.errors(), nullptr);
+      for (size_t k = split.empty() ? 0 : 1; k < texts->size(); ++k) {
+        const auto report = check_certificate((*texts)[k], {.draws = 2});
+        if (!report.ok()) return fmt::format("graph {} {}: {}", k, split, render(report.errors(), nullptr));
+        ++accepted;
+      }
     }
     return "";
   };
@@ -315,10 +317,10 @@ TEST(Mutation, CertificatesOfRandomGraphsAreAccepted) {
     options.max_elements = 256;
     options.must_have = ops[seed % ops.size()].op;
     const Graph g = random_graph(choices, options);
-    if (fault(g).empty()) continue;
+    if (fault(g, seed).empty()) continue;
     ++faults;
-    const Graph small = shrink(g, [&](const Graph& s) { return !fault(s).empty(); });
-    ADD_FAILURE() << "seed " << seed << "\n" << print(small) << fault(small);
+    const Graph small = shrink(g, [&](const Graph& s) { return !fault(s, seed).empty(); });
+    ADD_FAILURE() << "seed " << seed << "\n" << print(small) << fault(small, seed);
   }
   fmt::print("{} certificates accepted\n", accepted);
   EXPECT_GT(accepted, graphs);
