@@ -28,11 +28,26 @@ def decompositions(table) -> dict:
     def of_reals(how):
         return lambda x, *args, **named: how(x, *args, **named) if x.is_floating_point() else NotImplemented
 
+    def line(how):
+        def between(start, end, steps, *, dtype=None, **named):
+            if dtype is None or dtype.is_floating_point or dtype.is_complex:
+                return how(start, end, steps, dtype=dtype, **named)
+            # Whole numbers are what eager computes from, in float64.
+            start, end = (v.to(dtype).to(torch.float64) if isinstance(v, torch.Tensor) else int(v) for v in (start, end))
+            return how(start, end, steps, dtype=torch.float64, **named).to(dtype)
+
+        return between
+
     table = dict(table.items())
     more = torch._decomp.get_decompositions([getattr(torch.ops.aten, name) for name in _TAKEN_APART])
-    # Images of integers are resized in other integers than the formulas have.
-    return {op: of_reals(how) if "upsample" in aten.name_of(op) and "nearest" not in aten.name_of(op) else how for op, how in (more | table).items()
-            if aten.name_of(op) not in aten.TABLE}
+    out = {}
+    for op, how in (more | table).items():
+        name = aten.name_of(op)
+        if "upsample" in name and "nearest" not in name:  # images of integers are resized in other integers than the formulas have
+            how = of_reals(how)
+        if name not in aten.TABLE:
+            out[op] = line(how) if name == "aten.linspace" else how
+    return out
 
 
 def holds_no_tensor(node) -> bool:

@@ -241,6 +241,7 @@ OPERATORS = {
     "leaky": lambda: F.leaky_relu(x34, 0.2) + F.elu(x34, 1.5),
     "round and trunc": lambda: torch.round(3 * x34) + torch.trunc(3 * x34),
     "arange": lambda: torch.arange(1, 10, 3) + ints[:, :3],
+    "linspace": lambda: torch.linspace(2.5, -48.9, 47, dtype=torch.int64) + torch.linspace(-1, 1, 47),
     "tril": lambda: torch.tril(x5, 1) - torch.triu(x5, -1),
     "slices": lambda: x5[:, 1:, -3:-1, ::2, :100],
     "select": lambda: x5[:, -1] + x5[0, 0],
