@@ -478,7 +478,9 @@ class Evaluation {
     Array a = in(n, 0);
     if (is_real(from) != is_real(to)) {
       if (!is_real(to)) throw NoSay{};
-      return from_reals(make(v), {a.numbers.begin(), a.numbers.end()});
+      Array out = from_reals(make(v), {a.numbers.begin(), a.numbers.end()});
+      out.random = a.random;
+      return out;
     }
     for (int64_t& x : a.numbers) x = wrap_to(to, x);
     // Roundings between reals are no part of the value.

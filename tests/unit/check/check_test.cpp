@@ -150,6 +150,9 @@ TEST(Check, ExactArithmeticTellsEqualFromDifferent) {
   EXPECT_EQ(exactly("square(sqrt(X))", "X"), Exact::no_say);
   EXPECT_EQ(exactly("amax(X, axes=[1])", "amin(X, axes=[1])"), Exact::no_say);
   EXPECT_EQ(exactly("cumsum(X, axis=1)", "cumsum(X, axis=0)"), Exact::no_say);
+  EXPECT_EQ(exactly("cast(lt(amin(X, axes=[0, 1]), V), dtype=f64)",
+                    "cast(lt(amin(amin(X, axes=[1]), axes=[0]), V), dtype=f64)"),
+            Exact::no_say);
   EXPECT_EQ(exactly("div(X, 0.0)", "X"), Exact::no_say);
   EXPECT_EQ(exactly("log(sub(X, X))", "cumprod(sub(X, X), axis=0)"), Exact::no_say);
   // The dialect is what it stands for.
