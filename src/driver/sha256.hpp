@@ -7,6 +7,7 @@
 
 namespace cleave::driver {
 
-std::string sha256_hex(std::span<const std::byte> bytes);
+// `portable`: without the rounds that the processor has.
+std::string sha256_hex(std::span<const std::byte> bytes, bool portable = false);
 
 }  // namespace cleave::driver

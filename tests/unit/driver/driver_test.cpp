@@ -84,6 +84,12 @@ TEST(Sha256, AgreesWithTheStandard) {
   EXPECT_EQ(hash("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
             "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
   EXPECT_EQ(hash(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  std::string text;
+  for (int i = 0; i < 300; ++i) {
+    const auto bytes = std::as_bytes(std::span(text.data(), text.size()));
+    ASSERT_EQ(sha256_hex(bytes), sha256_hex(bytes, true)) << i;
+    text += static_cast<char>(i * 37);
+  }
 }
 
 TEST(ObjectCache, KeepsWholeObjectsOnly) {
