@@ -135,6 +135,11 @@ std::optional<std::string> leir_differs(const Array& got, const Array& want, std
     const double g = leir::element(got, i), w = leir::element(want, i);
     if ((std::isnan(g) && std::isnan(w)) || g == w) continue;
     const double allowed = (bound.empty() ? 0 : bound[static_cast<size_t>(i)]) + atol + rtol * std::fabs(w);
+    if (std::isinf(allowed))
+      return fmt::format(
+          "the comparison is inconclusive: element {} is {}, in float64 {}, and what its rounding may do to "
+          "it has no bound",
+          i, g, w);
     if (!std::isfinite(g) || !std::isfinite(w) || std::fabs(g - w) > allowed)
       return fmt::format("element {} is {}, expected is {}, allowed is {:.3g}", i, g, w, allowed);
     if (!bound.empty() && bound[static_cast<size_t>(i)] > 0.05 * scale)
@@ -177,20 +182,31 @@ Result<std::map<std::string, Array>> leir_inputs(const LeirRequest& request, con
   std::vector<uint32_t> wanted;
   for (uint32_t v = 0; v < p.variables().size(); ++v)
     if (p.variables()[v].known() && p.variables()[v].role != Role::output) wanted.push_back(v);
+  // Values of --dim, where files do not say them.
+  const auto with_dims = [&](std::map<std::string, Array> given) {
+    for (uint32_t v : wanted) {
+      const auto it = request.dims.find(p.name(v));
+      const leir::Variable& var = p.variables()[v];
+      if (it == request.dims.end() || leir::is_real(var.type) || var.elements() != 1) continue;
+      Array a = leir::make_array(var.type, var.shape);
+      a.integers[0] = it->second;
+      if (files.empty()) given.erase(it->first);
+      given.emplace(it->first, std::move(a));
+    }
+    return given;
+  };
   if (files.empty()) {
     Rng rng(request.seed);
     for (uint32_t v : wanted) {
+      constexpr int64_t kMost = leir::InterpretOptions{}.max_bytes;
+      if (p.variables()[v].elements() > kMost / 8) return diagnose(Code::leir_too_large, kMost, "bytes of variables");
       out.emplace(p.name(v), random_array(p.variables()[v], rng));
-      if (const auto it = request.dims.find(p.name(v)); it != request.dims.end()) {
-        Array& a = out.at(p.name(v));
-        if (!a.real() && a.elements() == 1) a.integers[0] = it->second;
-      }
     }
-    return out;
+    return with_dims(std::move(out));
   }
   if (files.size() == 1 && files[0].ends_with(".npz")) {
     TRY_ASSIGN(const auto arrays, read_npz(files[0]));
-    return arrays_of(arrays);
+    return with_dims(arrays_of(arrays));
   }
   if (files.size() != wanted.size())
     return diagnose(Code::leir_input, files[0],

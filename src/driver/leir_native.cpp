@@ -135,15 +135,13 @@ Result<LeirBuffers> filled(const leir::Program& p, const std::map<std::string, A
 }  // namespace
 
 Diagnostic leir_failure(const leir::Program& p, int code, const int64_t* at) {
-  const leir::Access& a = p.accesses()[static_cast<size_t>(code - 1)];
-  std::string where;
-  size_t k = 0;
-  if (!at)
-    return diagnose_at(p.syntax().exprs[a.expr].range, Code::leir_out_of_bounds, print(p.syntax(), a.expr),
-                       "in some thread");
-  for (uint32_t l : p.equations()[p.equation_of(a.item)].loops)
-    where += fmt::format("{}{}={}", where.empty() ? "at " : ", ", p.syntax().text(p.syntax().loops[l].index), at[k++]);
-  return diagnose_at(p.syntax().exprs[a.expr].range, Code::leir_out_of_bounds, print(p.syntax(), a.expr), where);
+  const leir::Access& a = p.accesses()[static_cast<size_t>(std::abs(code) - 1)];
+  std::string where = at ? "" : "in some thread";
+  if (at)
+    for (size_t k = 0; uint32_t l : p.equations()[p.equation_of(a.item)].loops)
+      where += fmt::format("{}{}={}", k == 0 ? "at " : ", ", p.syntax().text(p.syntax().loops[l].index), at[k]), ++k;
+  return diagnose_at(p.syntax().exprs[a.expr].range, Code::leir_out_of_bounds, print(p.syntax(), a.expr),
+                     (code < 0 ? "a divisor is 0, " : "") + where);
 }
 
 Result<NativeLeir> compile_leir(const leir::Program& p, const std::string& via, bool strict, int threads) {

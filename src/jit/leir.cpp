@@ -249,14 +249,14 @@ class LeirEmitter : private Walker {
 
   // ---- elements ---------------------------------------------------------------------------------------------------
 
-  void fail_if(Value* condition, uint32_t access) {
+  void fail_if(Value* condition, uint32_t access, bool divisor = false) {
     auto *bad = block("bad"), *good = block("good");
     b_.CreateCondBr(condition, bad, good);
     b_.SetInsertPoint(bad);
     for (size_t k = 0; k < open_.size(); ++k)
       b_.CreateStore(b_.CreateLoad(b_.getInt64Ty(), index_[open_[k].loop]),
                      b_.CreateConstGEP1_64(b_.getInt64Ty(), at_, k));
-    b_.CreateRet(b_.getInt32(access + 1));
+    b_.CreateRet(b_.getInt32(divisor ? 0 - (access + 1) : access + 1));
     b_.SetInsertPoint(good);
   }
   void check(uint32_t access, const std::vector<Value*>& subscripts) {
@@ -518,7 +518,8 @@ class LeirEmitter : private Walker {
     const Node& divisor = code_->nodes[o[1]];
     const bool positive = divisor.act == Act::integer && divisor.integer > 0;
     if (!positive)
-      fail_if(b_.CreateICmpEQ(d, i64(0)), item_ == kNone ? 0 : p_.equations()[p_.equation_of(item_)].first_access);
+      fail_if(b_.CreateICmpEQ(d, i64(0)), item_ == kNone ? 0 : p_.equations()[p_.equation_of(item_)].first_access,
+              true);
     if (n.cls == Class::unsigned_integer) return n.act == Act::mod ? b_.CreateURem(a, d) : b_.CreateUDiv(a, d);
     Value* least = b_.CreateICmpEQ(d, i64(-1));  // the one quotient that overflows: negated instead
     Value* safe = positive ? d : b_.CreateSelect(least, i64(1), d);
@@ -629,6 +630,18 @@ class LeirEmitter : private Walker {
     if (!leir::is_real(from)) {
       std::vector<Value*> arguments;
       for (NodeId k : o) arguments.push_back(value_[k]);
+      if (from == Class::unsigned_integer) {
+        const auto both = [&](llvm::Intrinsic::ID i, Value* a, Value* b) { return b_.CreateBinaryIntrinsic(i, a, b); };
+        switch (n.function) {
+          case Function::max: return both(llvm::Intrinsic::umax, x(0), x(1));
+          case Function::min: return both(llvm::Intrinsic::umin, x(0), x(1));
+          case Function::clamp: return both(llvm::Intrinsic::umin, both(llvm::Intrinsic::umax, x(0), x(1)), x(2));
+          case Function::relu:
+          case Function::abs: return x(0);
+          case Function::sign: return b_.CreateZExt(b_.CreateICmpNE(x(0), i64(0)), b_.getInt64Ty());
+          default: break;
+        }
+      }
       if (n.function == Function::max) return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x(0), x(1));
       if (n.function == Function::min) return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x(0), x(1));
       return call(info(n.function).name, true, arguments);

@@ -74,8 +74,8 @@ void Analysis::shapes() {
         // D12: a scatter.
         if (!v.known())
           return message(diagnose_at(at, Code::leir_bounds, text,
-                                     "only known variables are written at subscripts that "
-                                     "depend on data"));
+                                     "only known variables are written at subscripts that depend on data, or that are "
+                                     "more than sums, products, //, %, min, max and clamp of indices"));
         if (r.lo < 0 || r.hi >= v.shape[d]) w.bounds = Proof::unknown;
         continue;
       }

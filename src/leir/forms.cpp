@@ -196,6 +196,8 @@ sym::Expr Analysis::make_form(ExprId id) {
     case Op::call:
       if (e.function == Function::max) return pool().max(f(0), f(1));
       if (e.function == Function::min) return pool().min(f(0), f(1));
+      if (e.function == Function::clamp) return pool().min(pool().max(f(0), f(1)), f(2));
+      if (e.function == Function::relu) return pool().max(f(0), pool().constant(0));
       return opaque();
     case Op::tensor: {
       const Variable& v = p_.variables_[p_.meaning_[id]];
@@ -291,7 +293,13 @@ void Analysis::constraints_of(ExprId condition, bool negated, std::vector<sym::E
           out.push_back(pool().sub(b, a));
           out.push_back(pool().sub(a, b));
           break;
-        case Comparison::ne: break;
+        case Comparison::ne: {
+          const sym::Expr difference = pool().sub(a, b);
+          const Interval r = pool().bounds(difference);
+          if (r.lo >= 0) out.push_back(pool().add(difference, -1));
+          if (r.hi <= 0) out.push_back(pool().add(pool().mul(difference, -1), -1));
+          break;
+        }
       }
     }
   }

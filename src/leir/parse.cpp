@@ -399,6 +399,13 @@ class LeirParser {
     const auto value = expression();
     if (!value) return false;
     syntax().equation(*target, *value, {start.begin, syntax().exprs[*value].range.end});
+    if (at("(")) {
+      std::string names;
+      for (const FunctionInfo& f : all_functions()) names += (names.empty() ? "" : ", ") + std::string(f.name);
+      message(diagnose_at(peek().range, Code::leir_expected, "`;` after the equation",
+                          "`(` behind what is no function; functions are " + names));
+      return false;
+    }
     return expect(";", "after the equation");
   }
 

@@ -78,6 +78,9 @@ class Program {
 
   // Forms: what the analysis computes with. Each loop is a symbol; a symbol whose name begins with `o` depends on data.
   sym::Pool& pool() const { return *pool_; }
+  std::optional<sym::Expr> form(ExprId e) const {
+    return forms_[e];
+  }  // of an integer expression, where it was asked for
   sym::Expr symbol(uint32_t loop) const { return loop_symbol_[loop]; }
   sym::Expr extent_form(uint32_t loop) const { return *loop_extent_[loop]; }
   uint32_t nest_of(uint32_t loop) const { return loop_item_[loop]; }  // the item that the loop belongs to

@@ -439,7 +439,22 @@ double evaluate(Function f, std::span<const double> x) {
   }
 }
 
-int64_t evaluate(Function f, std::span<const int64_t> x) { return eval(scalar_function(f), x); }
+int64_t evaluate(Function f, std::span<const int64_t> x, bool is_unsigned) {
+  if (!is_unsigned) return eval(scalar_function(f), x);
+  const auto less = [&](int64_t a, int64_t b) { return static_cast<uint64_t>(a) < static_cast<uint64_t>(b); };
+  switch (f) {
+    case Function::max: return less(x[0], x[1]) ? x[1] : x[0];
+    case Function::min: return less(x[1], x[0]) ? x[1] : x[0];
+    case Function::clamp: {
+      const int64_t low = less(x[0], x[1]) ? x[1] : x[0];
+      return less(x[2], low) ? x[2] : low;
+    }
+    case Function::relu:
+    case Function::abs: return x[0];
+    case Function::sign: return x[0] != 0;
+    default: return eval(scalar_function(f), x);
+  }
+}
 
 double power(double base, int64_t exponent, bool single) {
   auto round = [&](double v) { return single ? static_cast<double>(static_cast<float>(v)) : v; };

@@ -81,7 +81,7 @@ Result<double> operations(const Program& program);
 // The functions that a program calls, evaluated in double; the result is rounded to the class by the caller. max, min
 // propagate NaN and order -0 below +0.
 double evaluate(Function function, std::span<const double> x);
-int64_t evaluate(Function function, std::span<const int64_t> x);
+int64_t evaluate(Function function, std::span<const int64_t> x, bool is_unsigned = false);
 double power(double base, int64_t exponent, bool single);
 int64_t power(int64_t base, int64_t exponent);
 

@@ -267,16 +267,17 @@ class CWriter : private Walker {
     return out;
   }
 
-  void fail(uint32_t access) {
+  // 1 + the access; negative for a divisor of 0.
+  void fail(uint32_t access, const char* sign = "") {
     std::string code;
     int k = 0;
     if (item_ != kNone && !cuda_)
       for (uint32_t l : p_.equations()[p_.equation_of(item_)].loops)
         code += fmt::format("at[{}] = {}; ", k++, index(l));
     if (cuda_)
-      line(fmt::format("*error = {};", access + 1));
+      line(fmt::format("*error = {}{};", sign, access + 1));
     else
-      line(fmt::format("{}return {};", code, access + 1));
+      line(fmt::format("{}return {}{};", code, sign, access + 1));
     if (cuda_) line("return;");
   }
   void guard_bounds(const Access& a, const std::vector<std::string>& subscripts, uint32_t number_of) {
@@ -405,7 +406,7 @@ class CWriter : private Walker {
           d = bind(d, n.cls);
           line(fmt::format("if ({} == 0) {{", d));
           ++depth_;
-          fail(item_ == kNone ? 0 : p_.equations()[p_.equation_of(item_)].first_access);
+          fail(item_ == kNone ? 0 : p_.equations()[p_.equation_of(item_)].first_access, "-");
           close();
         }
         if (n.cls == Class::unsigned_integer) return fmt::format("({} {} {})", x(0), n.act == Act::mod ? "%" : "/", d);
@@ -443,6 +444,17 @@ class CWriter : private Walker {
     const Class from = code_->nodes[o[0]].cls;
     const bool single = n.cls == Class::f32;
     const std::string name = info(n.function).name;
+    if (from == Class::unsigned_integer) {
+      switch (n.function) {
+        case Function::max: return fmt::format("uint_max({}, {})", x(0), x(1));
+        case Function::min: return fmt::format("uint_min({}, {})", x(0), x(1));
+        case Function::clamp: return fmt::format("uint_min(uint_max({}, {}), {})", x(0), x(1), x(2));
+        case Function::relu:
+        case Function::abs: return x(0);
+        case Function::sign: return fmt::format("(uint64_t)({} != 0)", x(0));
+        default: break;
+      }
+    }
     if (!is_real(from)) {
       switch (n.function) {
         case Function::max: return fmt::format("int_max({}, {})", x(0), x(1));

@@ -2,7 +2,8 @@
 //
 // One function, `int NAME(void *const *v, int64_t *at)`: v has a dense buffer for each variable in the order of the
 // program's (known ones first); 0 is success. Otherwise the return value is 1 + the access whose subscript left its
-// variable (a divisor of 0 counts for the equation's target), and `at` has the values of the loops around it.
+// variable (its negative for a divisor of 0, which counts for the equation's target), and `at` has the values of the
+// loops around it.
 //
 // Strict mode computes exactly what the interpreter does, operation by operation: functions in double, rounded once; no
 // contraction (compile with -ffp-contract=off -fwrapv). Otherwise float functions are used, and sums may be

@@ -53,6 +53,8 @@ static inline int64_t int_pow(int64_t base, int64_t e) {
 }
 static inline int64_t int_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t int_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline uint64_t uint_max(uint64_t a, uint64_t b) { return a > b ? a : b; }
+static inline uint64_t uint_min(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline int64_t to_int(double v, double low, double high, int64_t least, int64_t most) {
   if (v != v) return 0;
   v = trunc(v);

@@ -451,7 +451,8 @@ class Interpreter {
           is[k] = j(k);
         }
         if (!arguments_real) {
-          i = evaluate(n.function, std::span<const int64_t>(is, o.size()));
+          i = evaluate(n.function, std::span<const int64_t>(is, o.size()),
+                       code.nodes[o[0]].cls == Class::unsigned_integer);
         } else if (real) {
           d = rounded(n.cls, evaluate(n.function, std::span<const double>(xs, o.size())));
         } else {

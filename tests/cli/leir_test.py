@@ -129,6 +129,33 @@ class Leir(unittest.TestCase):
         self.assertIn("C f32[4]", r.stdout)
         self.assertEqual(run("run", "-", "--dim", "N", text=text).returncode, 2)
 
+    def test_says_what_failed_in_every_way_to_run(self):
+        divide = "in A i32[2];\nin D i32[2] range 0..0;\nout C i32[2];\nP^{2}_{a=0}[C^{i32,g}_{a}=A^{i32,g}_{a}//D^{i32,g}_{a};];\n"
+        outside = "in A f32[2];\nin I i64[2] range 5..5;\nout C f32[2];\nP^{2}_{a=0}[C^{f32,g}_{a}=A^{f32,g}_{I^{i64,g}_{a}-4};];\n"
+        outside = outside.replace("range 5..5", "range 7..7")
+        for via in ("interpreter", "jit", "c", "cuda"):
+            r = run("run", "-", "--via", via, text=divide)
+            self.assertEqual(r.returncode, 3, r.stderr)
+            self.assertIn("a divisor is 0", r.stderr, via)
+            r = run("run", "-", "--via", via, text=outside)
+            self.assertEqual(r.returncode, 3, r.stderr)
+            self.assertNotIn("divisor", r.stderr, via)
+
+    def test_dims_beside_files_and_sizes_that_no_memory_has(self):
+        text = "in N i64[];\nin A f32[N];\nout C f32[N];\nP^{N^{i64,g}}_{a=0}[C^{f32,g}_{a}=A^{f32,g}_{a}*2;];\n"
+        case = pathlib.Path(self.case([6, 15])) / "inputs.npz"
+        with zipfile.ZipFile(case) as z:
+            self.assertIn("A.npy", z.namelist())
+        huge = "in A f32[4000000000];\nout C f32[4000000000];\nP^{4000000000}_{a=0}[C^{f32,g}_{a}=A^{f32,g}_{a};];\n"
+        for via in ("interpreter", "jit"):
+            r = run("run", "-", "--via", via, text=huge)
+            self.assertEqual(r.returncode, 3, r.stderr)
+            self.assertIn("bytes of variables", r.stderr)
+        r = run("run", "-", "--dim", "N=4", text=text)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        r = run("check", "-", text="in A f32[2];\nout C f32[2];\nP^{2}_{a=0}[C^{f32,g}_{a}=cbrt(A^{f32,g}_{a});];\n")
+        self.assertIn("is no function", r.stderr)
+
     def test_verify_takes_every_mix_of_precisions(self):
         program = "in A {0}[2,3];\nout C {0}[2,3];\nB^{{2}}_{{tx=0}}L^{{3}}_{{a=0}}[M^{{{1},l}}=A^{{{0},g}}_{{tx,a}}*3;C^{{{0},g}}_{{tx,a}}=M^{{{1},l}}/7;];\n"
         for outer in ("f64", "f32", "f16", "bf16"):

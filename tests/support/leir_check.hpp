@@ -127,6 +127,12 @@ inline std::vector<std::string> leir_samples() {
                "+"
                "D^{T,l}_{tx,a}*a;];C^{T,g}_{tx}=F^{T,l}_{tx};];",
            h + "out C T[7];L^{5}_{a=0}B^{7}_{tx=0}[C^{T,g}_{tx}=C^{T,g}_{tx}+A^{T,g}_{a,tx};];",
+           // u64 beyond what signed integers hold.
+           h + "out C u64[5];out D u64[];out F "
+               "u64[];L^{5}_{a=0}[G^{u64,g}_{a}=I^{i64,g}_{a}-2;];L^{5}_{a=0}[C^{u64,g}_{a}="
+               "clamp(G^{u64,g}_{a},1,9)+max(G^{u64,g}_{a},3)*2+min(G^{u64,g}_{a},3)*3+abs(G^{u64,g}_{a})+"
+               "sign(G^{u64,g}_{a})+relu(G^{u64,g}_{a});];L^{5}_{a=0}[D^{u64,g}=max(D^{u64,g},G^{u64,g}_{a});];"
+               "L^{5}_{a=0}[F^{u64,g}=min(F^{u64,g},G^{u64,g}_{a});];",
        })
     for (const char* type : {"f32", "f64", "f16", "bf16"}) {
       std::string t = text;

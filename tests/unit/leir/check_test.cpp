@@ -213,6 +213,37 @@ TEST(Check, RefusesLoopsThatCarryDependences) {
       leir_dependence);
 }
 
+// Subscripts that no form tells apart may name one element twice; what differs by more than their range does not.
+TEST(Check, RefusesWritesThatMayMeet) {
+  const std::string h = "in A f32[5];in I i64[5] range 0..4;out C f32[5];L^{5}_{d=0}[C_{d}=0;];";
+  for (const char* kind : {"P", "V", "B"})
+    for (const char* subscript :
+         {"if_then_else(i<3,i,0)", "i*0", "i**0", "abs(i-2)", "clamp(i,0,2)", "sign(i)", "relu(i-2)", "square(i)%5",
+          "i**2%5", "(i&1)*2", "(i==2)+0", "if_then_else(i<1,0,i-1)", "min(i,3)", "i//2", "I^{i64,g}_{i}",
+          "I^{i64,g}_{4-i}", "I^{i64,g}_{I^{i64,g}_{i}}", "(I^{i64,g}_{i}+i)%5", "(i+I^{i64,g}_{i})//2"}) {
+      const std::string index = *kind == 'B' ? "tx" : "a";
+      std::string at = subscript;
+      for (size_t k = at.find('i'); k != std::string::npos; k = at.find('i', k + 1))
+        if ((k == 0 || !std::isalpha(at[k - 1])) && (k + 1 == at.size() || !std::isalnum(at[k + 1])) &&
+            at[k + 1] != '6')
+          at.replace(k, 1, index);
+      const std::string text = h + kind + "^{5}_{" + index + "=0}[C_{" + at + "}=A_{" + index + "};];";
+      REFUSES(text, leir_dependence);
+    }
+  // Data of an outer loop is one value inside.
+  ACCEPTS(
+      "in A f32[3,4];in I i64[3] range 0..5;out C f32[9];L^{9}_{d=0}[C_{d}=0;];"
+      "L^{3}_{c=0}P^{4}_{a=0}[C_{I^{i64,g}_{c}+a}=A_{c,a};];");
+  ACCEPTS("in A f32[4];out C f32[4];P^{4}_{a=0}[C_{clamp(a,0,3)}=A_{a};];");
+}
+
+TEST(Check, UnequalIsLessOrMoreAtTheEndOfARange) {
+  ACCEPTS("in A f32[4];out C f32[4];L^{4}_{a=0}[C_{a}=if_then_else(a==0,0,C_{a-1})+A_{a};];");
+  ACCEPTS("in A f32[4];out C f32[4];L^{4}_{a=0}[C_{a}=if_then_else(a!=3,A_{a+1},0);];");
+  const Checked c = run("in A f32[9];in I i64[4];out C f32[4];L^{4}_{a=0}[C_{a}=A_{clamp(I^{i64,g}_{a},0,8)};];");
+  EXPECT_TRUE(c.messages.empty()) << why(c);
+}
+
 TEST(Check, RefusesIdleLoopsInsideReductions) {
   REFUSES("in A f32[4];out C f32[1];L^{1}_{a=0}L^{4}_{c=0}L^{3}_{d=0}[C_{a}=C_{a}+A_{c};];", leir_idle);
   ACCEPTS("in A f32[4];out C f32[1];L^{3}_{d=0}L^{1}_{a=0}L^{4}_{c=0}[C_{a}=C_{a}+A_{c};];");
