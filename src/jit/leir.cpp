@@ -4,7 +4,6 @@
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/Module.h>
 #include <llvm/IR/Verifier.h>
-#include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/raw_ostream.h>
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 
 #include "jit/emit.hpp"
 #include "jit/leir_bounds.hpp"
-#include "jit/target_machine.hpp"
+#include "jit/leir_object.hpp"
 #include "leir/walk.hpp"
 
 namespace cleave::jit {
@@ -719,59 +718,13 @@ double evaluations(const Program& p) {
   return out;
 }
 
-// Object code through LLVM's -O3 pipeline, or through a few passes for what runs a few times. Of that, programs that
-// take longer to compile than to run get no instruction selection over whole blocks either: per instruction it costs
-// as much as about 500 evaluations gain (measured on the tests of `leir verify`).
-Result<std::vector<uint8_t>> optimized_object(llvm::Module& module, const LeirOptions& o, double evaluations) {
-  TRY_ASSIGN(const auto machine, target_machine(o.target));
-  module.setTargetTriple(machine->getTargetTriple().str());
-  module.setDataLayout(machine->createDataLayout());
-  // Without a processor's name on the functions, vectors are as wide as the oldest one has them.
-  for (llvm::Function& f : module) {
-    if (f.isDeclaration()) continue;
-    f.addFnAttr("target-cpu", o.target.cpu);
-    std::string features = o.target.features;
-    // Gathers cost more than their loads: a depthwise convolution with stride 2 took twice the time.
-    if (machine->getTargetTriple().isX86())
-      features += (features.empty() ? "" : ",") + std::string("+prefer-no-gather");
-    f.addFnAttr("target-features", features);
-  }
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager components;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder builder(machine.get());
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(components);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, components, modules);
-  llvm::ModulePassManager passes;
-  if (o.quick)
-    llvm::cantFail(builder.parsePassPipeline(passes, "function(sroa,early-cse,simplifycfg,loop-mssa(licm))"));
-  else {
-    // Simplified once before, as clang does with a function that it inlines: conditions that become invariant when
-    // inner loops are unrolled are then taken out of outer ones.
-    passes.addPass(llvm::createModuleToFunctionPassAdaptor(
-        builder.buildFunctionSimplificationPipeline(llvm::OptimizationLevel::O3, llvm::ThinOrFullLTOPhase::None)));
-    passes.addPass(builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3));
-  }
-  passes.run(module, modules);
-  if (o.quick) {
-    const bool selects = evaluations > 500.0 * module.getInstructionCount();
-    machine->setOptLevel(selects ? llvm::CodeGenOptLevel::Less : llvm::CodeGenOptLevel::None);
-  }
-  TRY_ASSIGN(const auto bytes, generate(module, *machine, llvm::CodeGenFileType::ObjectFile));
-  return std::vector<uint8_t>(bytes.begin(), bytes.end());
-}
-
 }  // namespace
 
 Result<LeirCode> compile_leir(const leir::Program& program, const LeirOptions& options) {
   llvm::LLVMContext context;
   LeirEmitter emitter(program, options, context);
   TRY_ASSIGN(std::unique_ptr<llvm::Module> module, emitter.run());
-  TRY_ASSIGN(std::vector<uint8_t> object, optimized_object(*module, options, evaluations(program)));
+  TRY_ASSIGN(std::vector<uint8_t> object, leir_object(*module, options, evaluations(program)));
   LeirCode out;
   out.alive_ = emitter.alive();
   TRY_ASSIGN(out.module_, load_object(std::move(object)));

@@ -28,8 +28,9 @@ struct LeirOptions {
 
 class LeirCode {
  public:
-  // `v` has a dense buffer for each variable of the program, in order. 0, or 1 + the access that left its variable (its negative for a divisor of 0, which counts for the target);
-  // `at` (64 numbers) has the values of the loops around it then.
+  // `v` has a dense buffer for each variable of the program, in order. 0, or 1 + the access that left its variable (its
+  // negative for a divisor of 0, which counts for the target); `at` (64 numbers) has the values of the loops around it
+  // then.
   int run(void* const* v, int64_t* at) const;
   // The same, bit for bit: nests whose outermost loop is of kind P or B are divided among the workers, unless something
   // is reduced over it or private to its iterations.

@@ -1,0 +1,54 @@
+#include "jit/leir_object.hpp"
+
+#include <llvm/IR/Module.h>
+#include <llvm/Passes/PassBuilder.h>
+
+#include "jit/emit.hpp"
+#include "jit/target_machine.hpp"
+
+namespace cleave::jit {
+
+Result<std::vector<uint8_t>> leir_object(llvm::Module& module, const LeirOptions& o, double evaluations) {
+  TRY_ASSIGN(const auto machine, target_machine(o.target));
+  module.setTargetTriple(machine->getTargetTriple().str());
+  module.setDataLayout(machine->createDataLayout());
+  // Without a processor's name on the functions, vectors are as wide as the oldest one has them.
+  for (llvm::Function& f : module) {
+    if (f.isDeclaration()) continue;
+    f.addFnAttr("target-cpu", o.target.cpu);
+    std::string features = o.target.features;
+    // Gathers cost more than their loads: a depthwise convolution with stride 2 took twice the time.
+    if (machine->getTargetTriple().isX86())
+      features += (features.empty() ? "" : ",") + std::string("+prefer-no-gather");
+    f.addFnAttr("target-features", features);
+  }
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(machine.get());
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  llvm::ModulePassManager passes;
+  if (o.quick)
+    llvm::cantFail(builder.parsePassPipeline(passes, "function(sroa,early-cse,simplifycfg,loop-mssa(licm))"));
+  else {
+    // Simplified once before, as clang does with a function that it inlines: conditions that become invariant when
+    // inner loops are unrolled are then taken out of outer ones.
+    passes.addPass(llvm::createModuleToFunctionPassAdaptor(
+        builder.buildFunctionSimplificationPipeline(llvm::OptimizationLevel::O3, llvm::ThinOrFullLTOPhase::None)));
+    passes.addPass(builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3));
+  }
+  passes.run(module, modules);
+  if (o.quick) {
+    const bool selects = evaluations > 500.0 * module.getInstructionCount();
+    machine->setOptLevel(selects ? llvm::CodeGenOptLevel::Less : llvm::CodeGenOptLevel::None);
+  }
+  TRY_ASSIGN(const auto bytes, generate(module, *machine, llvm::CodeGenFileType::ObjectFile));
+  return std::vector<uint8_t>(bytes.begin(), bytes.end());
+}
+
+}  // namespace cleave::jit
