@@ -158,12 +158,45 @@ class Reader {
   }
   size_t rank(ValueId v) const { return g_.type(v).shape.size(); }
 
+  // Integers wrap, reals do not: what integer arithmetic gives is another number in a type that is wider or real. Index
+  // values and extents stay far from the ends of 32 bits.
+  bool may_wrap(ValueId v) const {
+    const DType d = g_.type(v).dtype;
+    const Node& n = g_.producer(v);
+    const Category c = info(n.op).category;
+    if (!is_integer(d) || c == Category::leaf || c == Category::gather) return false;
+    const auto any = [&] {
+      return std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return may_wrap(o); });
+    };
+    if (c == Category::view) return any();
+    if (c == Category::cast) {
+      const DType from = g_.type(n.operands[0]).dtype;
+      return is_integer(from) && (any() || from != promote(from, d) || d != promote(from, d));
+    }
+    switch (n.op) {
+      case Op::max:
+      case Op::min:
+      case Op::where:
+      case Op::amax:
+      case Op::amin: return any();
+      default: return byte_size(d) < 4 || !counts(v);
+    }
+  }
+  // Made of index values, extents and numbers alone.
+  bool counts(ValueId v) const {
+    const Node& n = g_.producer(v);
+    const Category c = info(n.op).category;
+    if (c == Category::leaf) return n.op == Op::literal || n.op == Op::extent || n.op == Op::iota;
+    return (c == Category::elementwise || c == Category::cast || c == Category::view) &&
+           std::all_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return counts(o); });
+  }
+
   bool understood(NodeId id) const {
     const Node& n = g_.node(id);
     switch (info(n.op).category) {
       case Category::leaf:
-      case Category::elementwise:
-      case Category::cast: return true;
+      case Category::elementwise: return true;
+      case Category::cast: return g_.type(n.results[0]).dtype == DType::boolean || !may_wrap(n.operands[0]);
       case Category::contract: {
         const auto spec = graph::parse_contract_spec(n.attributes.get<std::string>("spec")).value();
         return !repeats(spec.operands[0]) && !repeats(spec.operands[1]);

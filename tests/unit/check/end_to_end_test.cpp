@@ -258,5 +258,46 @@ TEST(Check, MutationsOfRealCertificatesAreRefusedByStep) {
   EXPECT_GT(tried, 100u);
 }
 
+// Integers wrap where they are computed, and not where their values are numbers of a wider type.
+TEST(Check, IntegersWrapBeforeTheyAreCast) {
+  const auto of = [](const std::string& dtype, const std::string& e) {
+    return graph::parse(
+               {"g", fmt::format("graph g {{\n  input A: {0}[5, 6]\n  input B: {0}[5, 6]\n  input C: {0}[6, 3]\n"
+                                 "  output y = {1}\n  output z = max(A, max(B, sum(C)))\n}}",
+                                 dtype, e)})
+        .value();
+  };
+  struct Pair {
+    const char *dtype, *a, *b;
+  };
+  for (const Pair& p : {
+           Pair{"i8", "cast(sum(A, axes=[1]), dtype=f32)", "sum(cast(A, dtype=f32), axes=[1])"},
+           {"i16", "cast(sum(A, axes=[1]), dtype=f32)", "sum(cast(A, dtype=f32), axes=[1])"},
+           {"i32", "cast(sum(A, axes=[1]), dtype=f64)", "sum(cast(A, dtype=f64), axes=[1])"},
+           {"i8", "cast(add(A, B), dtype=f32)", "add(cast(A, dtype=f32), cast(B, dtype=f32))"},
+           {"i8", "cast(mul(A, B), dtype=i32)", "mul(cast(A, dtype=i32), cast(B, dtype=i32))"},
+           {"i8", "cast(contract(\"a k, k b -> a b\", A, C), dtype=f32)",
+            "contract(\"a k, k b -> a b\", cast(A, dtype=f32), cast(C, dtype=f32))"},
+           {"i32", "cast(mul(A, A), dtype=f64)", "square(cast(A, dtype=f64))"},
+           {"u32", "cast(sub(A, B), dtype=f64)", "sub(cast(A, dtype=f64), cast(B, dtype=f64))"},
+           {"i32", "A", "cast(cast(A, dtype=i8), dtype=i32)"},
+       }) {
+    const auto a = of(p.dtype, p.a), b = of(p.dtype, p.b);
+    EXPECT_NE(difference(a, b, {}, nullptr), "") << p.dtype << " " << p.a;
+    EXPECT_EQ(difference(a, a, {}, nullptr), "") << p.dtype << " " << p.a;
+    EXPECT_EQ(difference(b, b, {}, nullptr), "") << p.dtype << " " << p.b;
+    // Both spellings in one graph stay two values.
+    const auto both = graph::parse({"g", fmt::format("graph g {{\n  input A: {0}[5, 6]\n  input B: {0}[5, 6]\n"
+                                                     "  input C: {0}[6, 3]\n  output x = max(A, max(B, sum(C)))\n"
+                                                     "  output y = {1}\n  output z = {2}\n}}",
+                                                     p.dtype, p.a, p.b)});
+    ASSERT_TRUE(both.ok());
+    const auto found = algebra::search(*both);
+    ASSERT_TRUE(found.ok());
+    for (const auto& g : found->graphs)
+      EXPECT_EQ(difference(*both, g.graph, {}, nullptr), "") << p.dtype << " " << p.a << "\n" << graph::print(g.graph);
+  }
+}
+
 }  // namespace
 }  // namespace cleave::check
