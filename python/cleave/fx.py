@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import operator
+import os
+import threading
 
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
@@ -317,8 +319,25 @@ def _module_of(function):
     return module
 
 
+# torch.export keeps what it is tracing in the process: one thread at a time.
+_tracing = threading.RLock()
+
+
+def _after_fork():
+    global _tracing
+    _tracing = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def export(what, args, kwargs=None, dynamic_shapes=None) -> Exported:
-    """A function, a module or an ExportedProgram. `dynamic_shapes` is torch.export's."""
+    """A function, a module or an ExportedProgram. `dynamic_shapes` is torch.export's. Threads take turns."""
+    with _tracing:
+        return _export(what, args, kwargs, dynamic_shapes)
+
+
+def _export(what, args, kwargs, dynamic_shapes) -> Exported:
     if isinstance(what, torch.export.ExportedProgram):
         return Exported(what)
     name = getattr(what, "__name__", type(what).__name__)

@@ -1,4 +1,5 @@
 #include "driver/execute.hpp"
+#include "driver/input.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -445,16 +446,21 @@ std::string bench_text(const BenchReport& r) {
 }
 
 Result<CheckedCertificate> check_file(const std::string& path, uint64_t seed) {
-  std::error_code error;
-  const std::string file = fs::is_directory(path, error) ? (fs::path(path) / "certificate.json").string() : path;
-  if (file != path && fs::exists(fs::path(path) / "manifest.json", error) && !fs::exists(file, error))
-    return diagnose(Code::no_certificate, path);
-  TRY_ASSIGN(const std::vector<std::byte> bytes, read_bytes(file, 0, -1, int64_t{64} << 20));
+  std::string text;
+  if (path == "-") {
+    TRY_ASSIGN(text, read_stdin());
+  } else {
+    std::error_code error;
+    const std::string file = fs::is_directory(path, error) ? (fs::path(path) / "certificate.json").string() : path;
+    if (file != path && fs::exists(fs::path(path) / "manifest.json", error) && !fs::exists(file, error))
+      return diagnose(Code::no_certificate, path);
+    TRY_ASSIGN(const std::vector<std::byte> bytes, read_bytes(file, 0, -1, int64_t{64} << 20));
+    text.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
   check::CheckOptions o;
   o.seed ^= seed;
   o.max_elements = int64_t{1} << 27;  // graphs with their real extents
-  TRY_ASSIGN(const check::CheckReport r,
-             check::check_certificate({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, o));
+  TRY_ASSIGN(const check::CheckReport r, check::check_certificate(text, o));
   return CheckedCertificate{r.steps, r.evaluations};
 }
 

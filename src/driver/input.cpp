@@ -34,8 +34,6 @@ std::string Input::name() const {
   return "stdin";
 }
 
-namespace {
-
 Result<std::string> read_stdin() {
   std::string out;
   char block[1 << 16];
@@ -45,6 +43,8 @@ Result<std::string> read_stdin() {
   }
   return out;
 }
+
+namespace {
 
 // The first word of a text that is no comment: every format begins with its own.
 std::string first_word(const std::string& text) {

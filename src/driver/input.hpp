@@ -32,6 +32,8 @@ struct Input {
 // What the import of an ONNX model is told of the dimensions that were given.
 OnnxOptions onnx_options(const Options& options);
 
+// All of standard input, up to the size that texts may have.
+Result<std::string> read_stdin();
 // `source` receives the text, also when it is wrong (errors point into it).
 Result<Input> read_input(const std::string& path, SourceText& source, const OnnxOptions& onnx = {});
 

@@ -57,6 +57,24 @@ class Modules(unittest.TestCase):
         torch.testing.assert_close(result(*args), want, rtol=2e-5, atol=atol)
         return result
 
+    def test_threads_compile_at_once(self):
+        failed = []
+
+        def one():
+            try:
+                program = cleave.compile(lambda x: x * 2 + 1, (torch.ones(3),))
+                torch.testing.assert_close(program(torch.ones(3)), torch.full((3,), 3.0))
+            except Exception as error:  # noqa: BLE001 - an exception of a thread would be lost
+                failed.append(repr(error))
+
+        threads = [threading.Thread(target=one) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        one()
+        self.assertEqual(failed, [])
+
     def test_attention_with_dynamic_batch_and_sequence(self):
         module = Attention().eval()
         b, s = torch.export.Dim("b", max=8), torch.export.Dim("s", max=64)
