@@ -349,6 +349,9 @@ Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId>
                       return sum % 5 == static_cast<int64_t>(s % 5) ? 30.0 : 1e-2 * normal_at(seed + 3, s, c);
                     },
                     Case::ordinary});
+  // What a mask leaves out altogether: a mean of nothing is NaN, and stays so when its denominator moves under the
+  // mask.
+  if (masked) cases_.push_back({"nothing but zeros", [](uint32_t, auto) { return 0.0; }, Case::poison});
   // What differences cancel: large numbers that several inputs share, or an input and a number of the program.
   constexpr size_t kDifferences = 6, kNumbers = 3;
   const auto near = [seed](double mean, uint32_t s, auto c) {

@@ -116,6 +116,32 @@ TEST(Screen, WhatIsCountedIsWhatIsSummed) {
   EXPECT_GE(parts->graphs.size(), 5u);
 }
 
+// A mean of what a mask selects, of nothing: 0 / 0 stays NaN wherever the division goes.
+TEST(Screen, AMeanOfNothingStaysNaN) {
+  const auto g = graph::parse({"g", R"(graph g {
+  input a: f32[2, 5]
+  input b: i64[2]
+  m = ne(b, -100)
+  at = add(mul(iota(axis=0, dtype=i64, shape=[2, 1]), 5), reshape(where(m, b, 0), shape=[2, 1]))
+  x = reshape(gather(reshape(log_softmax(a, axis=1), shape=[10]), at, axis=0), shape=[2])
+  n = cast(sum(cast(m, dtype=i64), keepdims=false), dtype=f32)
+  output y = div(sum(where(m, neg(x), 0.0), keepdims=false), n)
+})"});
+  ASSERT_TRUE(g.ok());
+  const auto found = search(graph::expand(*g));
+  ASSERT_TRUE(found.ok());
+  for (const auto& f : found->graphs) {
+    std::map<std::string, oracle::Tensor> zeros;
+    for (graph::ValueId v : oracle::given_leaves(f.graph))
+      zeros.emplace(f.graph.value(v).name, oracle::zeros(f.graph.type(v).dtype, f.graph.extents(v)));
+    for (int64_t i = 0; i < 2; ++i) zeros.at("b").set(i, -100);
+    const auto out = oracle::evaluate(f.graph, zeros);
+    ASSERT_TRUE(out.ok());
+    for (const oracle::Tensor& t : *out)
+      for (int64_t i = 0; i < t.elements(); ++i) EXPECT_TRUE(std::isnan(t.at(i))) << graph::print(f.graph);
+  }
+}
+
 TEST(Screen, AttentionWithAnAdditiveMaskStillDividesLast) {
   const auto found = search(parsed(kHard[0].text));
   ASSERT_TRUE(found.ok());
