@@ -115,6 +115,7 @@ class Reader {
     axis_dims_.resize(g_.value_count());
     for (uint32_t v = 0; v < g_.value_count(); ++v)
       for (sym::Expr e : g_.type(ValueId(v)).shape) axis_dims_[v].push_back(syms_.is(e, 1) ? -1 : dims_.add(e));
+    find_wrapping();
     barrier_.resize(g_.node_count());
     for (NodeId id : g_.node_ids()) barrier_[id.index] = !understood(id) || !link(id);
     find_made();
@@ -159,36 +160,35 @@ class Reader {
   size_t rank(ValueId v) const { return g_.type(v).shape.size(); }
 
   // Integers wrap, reals do not: what integer arithmetic gives is another number in a type that is wider or real. Index
-  // values and extents stay far from the ends of 32 bits.
-  bool may_wrap(ValueId v) const {
-    const DType d = g_.type(v).dtype;
-    const Node& n = g_.producer(v);
-    const Category c = info(n.op).category;
-    if (!is_integer(d) || c == Category::leaf || c == Category::gather) return false;
-    const auto any = [&] {
-      return std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return may_wrap(o); });
-    };
-    if (c == Category::view) return any();
-    if (c == Category::cast) {
-      const DType from = g_.type(n.operands[0]).dtype;
-      return is_integer(from) && (any() || from != promote(from, d) || d != promote(from, d));
+  // values and extents, and what is made of them and numbers alone, stay far from the ends of 32 bits.
+  void find_wrapping() {
+    counts_.resize(g_.value_count());
+    may_wrap_.resize(g_.value_count());
+    for (NodeId id : g_.node_ids()) {
+      const Node& n = g_.node(id);
+      const Category c = info(n.op).category;
+      const auto any = [&](const std::vector<bool>& of) {
+        return std::any_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return of[o.index]; });
+      };
+      const bool all_count =
+          std::all_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return counts_[o.index]; });
+      for (ValueId v : n.results) {
+        const DType d = g_.type(v).dtype;
+        counts_[v.index] =
+            c == Category::leaf
+                ? n.op == Op::literal || n.op == Op::extent || n.op == Op::iota
+                : (c == Category::elementwise || c == Category::cast || c == Category::view) && all_count;
+        if (!is_integer(d) || c == Category::leaf || c == Category::gather) continue;
+        const bool selects = c == Category::view || n.op == Op::max || n.op == Op::min || n.op == Op::where ||
+                             n.op == Op::amax || n.op == Op::amin;
+        if (c == Category::cast) {
+          const DType from = g_.type(n.operands[0]).dtype;
+          may_wrap_[v.index] = is_integer(from) && (any(may_wrap_) || d != promote(from, d));
+        } else {
+          may_wrap_[v.index] = selects ? any(may_wrap_) : byte_size(d) < 4 || !counts_[v.index];
+        }
+      }
     }
-    switch (n.op) {
-      case Op::max:
-      case Op::min:
-      case Op::where:
-      case Op::amax:
-      case Op::amin: return any();
-      default: return byte_size(d) < 4 || !counts(v);
-    }
-  }
-  // Made of index values, extents and numbers alone.
-  bool counts(ValueId v) const {
-    const Node& n = g_.producer(v);
-    const Category c = info(n.op).category;
-    if (c == Category::leaf) return n.op == Op::literal || n.op == Op::extent || n.op == Op::iota;
-    return (c == Category::elementwise || c == Category::cast || c == Category::view) &&
-           std::all_of(n.operands.begin(), n.operands.end(), [&](ValueId o) { return counts(o); });
   }
 
   bool understood(NodeId id) const {
@@ -196,7 +196,7 @@ class Reader {
     switch (info(n.op).category) {
       case Category::leaf:
       case Category::elementwise: return true;
-      case Category::cast: return g_.type(n.results[0]).dtype == DType::boolean || !may_wrap(n.operands[0]);
+      case Category::cast: return g_.type(n.results[0]).dtype == DType::boolean || !may_wrap_[n.operands[0].index];
       case Category::contract: {
         const auto spec = graph::parse_contract_spec(n.attributes.get<std::string>("spec")).value();
         return !repeats(spec.operands[0]) && !repeats(spec.operands[1]);
@@ -740,6 +740,7 @@ class Reader {
   Dims dims_;
   Program program_;
   std::vector<std::vector<int>> axis_dims_;
+  std::vector<bool> counts_, may_wrap_;  // by value
   std::vector<bool> barrier_, made_;
   bool free_casts_ = false;
   std::function<bool(ValueId)> inside_;
