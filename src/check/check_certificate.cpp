@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
+#include <set>
+#include <span>
 
 #include "base/codes.hpp"
 #include "base/digest.hpp"
@@ -82,6 +85,54 @@ class Progress : public nlohmann::json_sax<nlohmann::json> {
   size_t depth_ = 0, begun_ = 0;
   bool steps_ = false;
 };
+
+// What a certificate and a step of it may say, and in which form.
+using Form = bool (*)(const nlohmann::json&);
+bool text(const nlohmann::json& j) { return j.is_string(); }
+bool count(const nlohmann::json& j) { return j.is_number_unsigned(); }
+bool list(const nlohmann::json& j) { return j.is_array(); }
+bool anything(const nlohmann::json&) { return true; }  // digests are compared
+bool texts(const nlohmann::json& j) { return j.is_object() && std::all_of(j.begin(), j.end(), text); }
+struct Member {
+  const char* name;
+  Form form;
+  bool required = false;
+};
+constexpr Member kMembers[] = {{"schema", text, true}, {"graph", text},        {"seed", count},
+                               {"draws", count},       {"assumptions", texts}, {"policies", texts},
+                               {"input", text, true},  {"steps", list, true},  {"result", text, true},
+                               {"digest", anything}};
+constexpr Member kStepMembers[] = {{"rule", text},  {"value", text}, {"before", text},
+                                   {"after", text}, {"graph", text}, {"digest", anything}};
+
+// What is wrong with the members of an object; empty: nothing.
+std::string misfit(const nlohmann::json& object, std::span<const Member> members) {
+  if (!object.is_object()) return "it is no object";
+  for (const Member& m : members)
+    if (m.required && !object.contains(m.name)) return fmt::format("`{}` is missing", m.name);
+  for (const auto& [name, value] : object.items()) {
+    const auto m = std::find_if(members.begin(), members.end(), [&](const Member& x) { return x.name == name; });
+    if (m == members.end()) return fmt::format("it has a member `{}` that has no meaning", name);
+    if (!m->form(value)) return fmt::format("`{}` is {}, which it cannot be", name, value.dump().substr(0, 40));
+  }
+  return "";
+}
+
+// The text as JSON; `repeated` is a name that stands twice in one object, where readers differ in which one counts.
+nlohmann::json read_json(std::string_view source, std::optional<std::string>* repeated) {
+  std::vector<std::set<std::string>> open;
+  using Event = nlohmann::json::parse_event_t;
+  return nlohmann::json::parse(
+      source,
+      [&](int, Event event, nlohmann::json& parsed) {
+        if (event == Event::object_start) open.emplace_back();
+        if (event == Event::object_end) open.pop_back();
+        if (event == Event::key && !open.back().insert(parsed.get<std::string>()).second)
+          *repeated = parsed.get<std::string>();
+        return true;
+      },
+      false);
+}
 
 // Whether a cast loses digits.
 bool narrows(const Graph& g) {
@@ -298,23 +349,20 @@ std::string difference(const Graph& a, const Graph& b, const CheckOptions& optio
   return difference_in(a, b, nullptr, options, evaluations);
 }
 
-Result<CheckReport> check_certificate(std::string_view text, const CheckOptions& options) {
-  const auto j = nlohmann::json::parse(text, nullptr, false);
+Result<CheckReport> check_certificate(std::string_view source, const CheckOptions& options) {
+  std::optional<std::string> repeated;
+  const auto j = read_json(source, &repeated);
   if (j.is_discarded()) {
     Progress progress;
-    nlohmann::json::sax_parse(text, &progress);
+    nlohmann::json::sax_parse(source, &progress);
     return diagnose(Code::certificate_unreadable,
                     fmt::format("{} it is no JSON (perhaps it was cut short)", progress.where()));
   }
-  auto is_text = [](const nlohmann::json& o, const char* key) {
-    return o.is_object() && o.contains(key) && o[key].is_string();
-  };
-  if (!is_text(j, "schema") || j["schema"] != "cleave.certificate/2")
+  if (repeated)
+    return diagnose(Code::certificate_unreadable, fmt::format("`{}` stands twice in one object", *repeated));
+  if (!j.is_object() || j.value("schema", nlohmann::json()) != "cleave.certificate/2")
     return diagnose(Code::certificate_unreadable, "its schema is not cleave.certificate/2");
-  for (const char* key : {"input", "result"})
-    if (!is_text(j, key)) return diagnose(Code::certificate_unreadable, fmt::format("`{}` is missing", key));
-  if (!j.contains("steps") || !j["steps"].is_array())
-    return diagnose(Code::certificate_unreadable, "`steps` is missing");
+  if (const std::string why = misfit(j, kMembers); !why.empty()) return diagnose(Code::certificate_unreadable, why);
   auto read = [](std::string name, const nlohmann::json& source) {
     return graph::parse(SourceText{std::move(name), source.get<std::string>()});
   };
@@ -348,11 +396,11 @@ Result<CheckReport> check_certificate(std::string_view text, const CheckOptions&
   for (const char* key : {"steps", "result", "digest"}) head.erase(key);
   digest.add(head.dump());
   for (const auto& step : j["steps"]) {
-    const std::string rule = is_text(step, "rule") ? step["rule"].get<std::string>() : "?";
-    if (!is_text(step, "graph")) {
-      // A step may leave out its graph only where a later one has it; then the two are judged together.
-      if (!step.is_object() || step.contains("graph"))
-        return diagnose(Code::certificate_refused, number + 1, rule, "its graph is no text");
+    const std::string why = misfit(step, kStepMembers);
+    const std::string rule = step.is_object() && text(step.value("rule", nlohmann::json())) ? step["rule"] : "?";
+    if (!why.empty()) return diagnose(Code::certificate_refused, number + 1, rule, why);
+    // A step may leave out its graph only where a later one has it; then the two are judged together.
+    if (!step.contains("graph")) {
       ++number;
     } else if (auto bad = compare(rule, read(rule, step["graph"]))) {
       return *bad;

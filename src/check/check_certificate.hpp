@@ -22,7 +22,7 @@ struct CheckReport {
 };
 
 // The report of an accepted certificate; errors: certificate_unreadable, or certificate_refused with the step.
-Result<CheckReport> check_certificate(std::string_view text, const CheckOptions& options = {});
+Result<CheckReport> check_certificate(std::string_view source, const CheckOptions& options = {});
 
 // Why two graphs do not compute the same; empty where every draw agrees. Both need the same leaves and outputs.
 std::string difference(const graph::Graph& a, const graph::Graph& b, const CheckOptions& options,

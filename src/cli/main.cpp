@@ -136,8 +136,6 @@ class Command {
     return code;
   }
 
-  int not_yet(const std::string& what) { return fail({diagnose(Code::not_available, what)}, {}); }
-
   CLI::App* verb(const char* name, const char* doc, const char* example, std::function<int()> run) {
     CLI::App* sub = app_.add_subcommand(name, doc);
     formatter_->examples[name] = fmt::format("  {}\n", example);
@@ -174,7 +172,8 @@ class Command {
     sub->add_option("--topk", a_.top, "candidates kept of each graph, and tried in a round")
         ->check(CLI::Range(1, 4096));
     sub->add_option("--split", a_.split,
-                    "an index whose reductions may stop half way, by its name or its extent's, or `all`");
+                    "an index whose reductions may stop half way, by its name or its extent's, or `all`")
+        ->check(not_empty());
     sub->add_option("--disable", a_.disabled, "a pass to leave out (`cleave passes`)");
     sub->add_option("--without", a_.without, "leave out a part of the optimiser, to see what it brings")
         ->check(CLI::IsMember(std::vector<std::string>(std::begin(driver::kAblations), std::end(driver::kAblations))))
@@ -212,14 +211,18 @@ class Command {
 
     s = verb("search", "The algebraic phase alone: equal graphs, with derivations.",
              "cleave search examples/attention.graph --list", [this] { return search(); });
-    s->add_option("INPUT", a_.input, "a .graph text, an ONNX model, or -");
+    CLI::Option* one = s->add_option("INPUT", a_.input, "a .graph text, an ONNX model, or -");
     takes_pipeline(s);
     s->add_flag("--list", a_.list, "with the steps that lead to each graph");
     s->add_option("--export", a_.export_to,
                   "write the graphs for other compilers (`onnx DIR`), or what `check` verifies (`certificates DIR`)")
         ->expected(2)
         ->type_name("FORMAT DIR");
-    s->add_option("--suite", a_.suite, "a file of many graphs (docs/suite.md): a line for each, whole and split");
+    CLI::Option* many =
+        s->add_option("--suite", a_.suite, "a file of many graphs (docs/suite.md): a line for each, whole and split")
+            ->check(not_empty())
+            ->excludes(one);
+    for (const char* of_one : {"--list", "--export", "--split"}) many->excludes(s->get_option(of_one));
 
     s = verb("schedule", "The scheduling phase alone: candidates with predicted times.",
              "cleave schedule examples/attention.graph --graph 0 --topk 16", [this] { return schedule(); });
@@ -266,7 +269,6 @@ class Command {
     s->add_option("--against", a_.against,
                   "unfused, or peers of bench/run: eager, torch-compile, onnxruntime, openvino ...")
         ->delimiter(',');
-    s->add_option("--suite", a_.suite, "a file of many graphs (not available yet)");
 
     s = verb("check", "Verify an equivalence certificate again.", "cleave check out/attention/certificate.json",
              [this] { return check(); });
@@ -460,7 +462,6 @@ class Command {
     return print(a_.json ? driver::run_json(*r) : driver::run_text(*r));
   }
   int bench() {
-    if (!a_.suite.empty()) return not_yet("benchmarking a suite (--suite)");
     auto o = options();
     if (!o) return fail(o.errors(), {});
     if (!a_.against.empty() && a_.against != std::vector<std::string>{"unfused"}) {

@@ -21,9 +21,11 @@ class Help(CliTest):
         self.fails(2, "lies outside", "optimize", "x.graph", "--dim", "S=1..8@9")
         self.fails(2, "is no pass", "optimize", "x.graph", "--disable", "magic")
         self.fails(2, "cannot be left out", "optimize", "x.graph", "--disable", "import")
+        self.fails(2, "excludes --suite", "search", "x.graph", "--suite", "rows.json")
+        self.fails(2, "excludes --s", "search", "--suite", "rows.json", "--split", "k")
+        self.fails(2, "--split", "search", "x.graph", "--split", "")
 
     def test_what_is_not_there_says_so(self):
-        self.fails(2, "error[CLV7003]", "bench", "x.graph", "--suite", "rows.json")
         self.fails(6, "error[CLV7010]", "optimize", "x.graph", "--target", "cuda")
         self.fails(6, "error[CLV7010]", "show", "x.graph", "--stage", "cuda")
         self.fails(3, "is not a usable artefact", "bench", "x.graph", "--against", "eager")

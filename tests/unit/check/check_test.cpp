@@ -213,5 +213,48 @@ TEST(Check, WhateverIsChangedLeftOutOrMovedIsRefusedAtItsStep) {
   EXPECT_THAT(refused([](auto& c) { c["steps"][0] = nullptr; }), HasSubstr("step 1 of the certificate"));
 }
 
+// Members that have no meaning, cannot be what they are, or stand twice are no part of what was judged.
+TEST(Check, WhatHasNoMeaningIsRefused) {
+  EXPECT_THAT(refusal([] {
+                auto j = sound();
+                j["proved"] = true;
+                return j;
+              }()),
+              HasSubstr("`proved` that has no meaning"));
+  EXPECT_THAT(refusal([] {
+                auto j = sound();
+                j["draws"] = "many";
+                return j;
+              }()),
+              HasSubstr("`draws` is \"many\""));
+  EXPECT_THAT(refusal([] {
+                auto j = sound();
+                j["policies"] = {{"rounding", 5}};
+                return j;
+              }()),
+              HasSubstr("`policies`"));
+  EXPECT_THAT(refusal([] {
+                auto j = sound();
+                j["steps"] = 5;
+                return j;
+              }()),
+              HasSubstr("`steps` is 5, which it cannot be"));
+  EXPECT_THAT(refusal([] {
+                auto j = sound();
+                j["steps"][0]["rule"] = 5;
+                return j;
+              }()),
+              HasSubstr("step 1"));
+  EXPECT_THAT(refusal([] {
+                auto j = sound();
+                j["steps"][0]["why"] = "so";
+                return j;
+              }()),
+              HasSubstr("step 1"));
+  const std::string whole = sealed(sound());
+  EXPECT_THAT(refusal_of(replaced(whole, "\"result\"", "\"schema\": \"cleave.certificate/2\", \"result\"")),
+              HasSubstr("`schema` stands twice"));
+}
+
 }  // namespace
 }  // namespace cleave::check
