@@ -214,8 +214,10 @@ class CLEAVE_API Threads {
 struct CompileOptions {
   std::map<std::string, int64_t> dims;     // dimensions to fix now; the others follow from the inputs of each run
   std::map<std::string, int64_t> typical;  // what those are expected to be: speed is chosen for these values
-  int threads = 1;                         // that the schedule is made for
-  bool search = true;                      // look for equal graphs that are cheaper
+  std::map<std::string, std::pair<int64_t, int64_t>>
+      ranges;          // narrower ones than the graph has, of those that stay open
+  int threads = 1;     // that the schedule is made for
+  bool search = true;  // look for equal graphs that are cheaper
   // Of measurements of this machine and of programs that were compiled: what is asked for again is loaded. Not given:
   // the command's; empty: nothing is kept.
   std::optional<std::string> cache_directory;
@@ -291,7 +293,7 @@ class CLEAVE_API Optimized {
   std::string path_json() const;         // the steps from the given graph to the chosen one
   std::string candidates_jsonl() const;  // each candidate with its verdict and time
   std::string certificate() const;       // that the chosen graph equals the given one; empty when it is the given one
-  // A stage as text: "graph", "stabilised", "itgraph", "tile", "vec", "llvm", "asm".
+  // A stage as text: "graph", "stabilised", "itgraph", "tile", "leir", "vec", "llvm", "asm".
   std::string source(const std::string& stage) const;
   std::string report() const;  // one HTML page about all of it, without network
   std::vector<std::string> notes() const;

@@ -27,15 +27,53 @@ def is_torch(array) -> bool:
 def given(array):
     """What is handed to the library for an input: the array itself, without gradients."""
     if is_torch(array):
-        if array.device.type != "cpu":
-            raise UnsupportedError(f"a tensor lies on {array.device}; this version runs on the CPU", hint="x.cpu()")
-        array = array.detach()
-        return array.resolve_conj().resolve_neg() if array.is_conj() or array.is_neg() else array
-    if hasattr(array, "shape") and (hasattr(array, "__dlpack__") or hasattr(array, "__array_interface__")):
+        return _tensor(array)
+    if type(array).__module__ != "numpy" and hasattr(array, "shape") and _has_memory(array):
         return array
     import numpy
 
-    return numpy.from_dlpack(array) if hasattr(array, "__dlpack__") else numpy.asarray(array)
+    if not isinstance(array, numpy.ndarray):
+        try:
+            array = numpy.from_dlpack(array) if hasattr(array, "__dlpack__") else numpy.asarray(array)
+        except (TypeError, ValueError, BufferError, RuntimeError) as error:
+            raise InvalidError(f"a {type(array).__name__} is no array: {error}",
+                               hint="numpy arrays, torch tensors and what has __dlpack__ are arrays") from None
+    if not array.dtype.isnative:
+        raise InvalidError(f"an array's numbers are in another order of bytes than this machine's ({array.dtype.str})",
+                           node=array.dtype.str, hint='x.astype(x.dtype.newbyteorder("="))')
+    if array.dtype.kind not in "biufc" and not (array.dtype.kind == "V" and array.dtype.names is None):
+        raise UnsupportedError(f"arrays of {array.dtype} are not supported", node=str(array.dtype),
+                               hint=f"convert it to one of {' '.join(_TORCH)}")
+    return array
+
+
+def _has_memory(array) -> bool:
+    return hasattr(array, "__dlpack__") or hasattr(array, "__array_interface__")
+
+
+def _tensor(array):
+    torch = _torch()
+    if array.device.type != "cpu":
+        raise UnsupportedError(f"a tensor lies on {array.device}; this version runs on the CPU", hint="x.cpu()")
+    if array.layout != torch.strided:
+        raise UnsupportedError(f"a tensor has the layout {array.layout}, dense ones are supported", node=str(array.layout),
+                               hint="x.to_dense()")
+    if array.is_quantized or array.is_nested:
+        raise UnsupportedError(f"{'quantized' if array.is_quantized else 'nested'} tensors are not supported",
+                               hint="x.dequantize()" if array.is_quantized else "torch.nested.to_padded_tensor(x, 0.0)")
+    array = array.detach()
+    return array.resolve_conj().resolve_neg() if array.is_conj() or array.is_neg() else array
+
+
+def target(array):
+    """The same for memory that a result is written to."""
+    array = given(array) if is_torch(array) or type(array).__module__ == "numpy" else array
+    flags = getattr(array, "flags", None)
+    if flags is not None and not getattr(flags, "writeable", True):
+        raise InvalidError("an array of `out` is read-only", node="out")
+    if not is_torch(array) and not _has_memory(array):
+        raise InvalidError(f"a {type(array).__name__} in `out` has no memory that a result can be written to", node="out")
+    return array
 
 
 def shape(array) -> list:

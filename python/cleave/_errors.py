@@ -27,6 +27,14 @@ class UnsupportedError(Error, NotImplementedError):
     own_code = "CLV8002"
 
 
+class IndexRangeError(InvalidError, IndexError, RuntimeError):
+    """An index lies outside its axis. Eager's operators raise IndexError or RuntimeError."""
+
+
+class DivisionError(InvalidError, ZeroDivisionError, RuntimeError):
+    """Integers are divided by 0."""
+
+
 class VerifyError(Error):
     """A kernel or a certificate did not pass its verification."""
 
@@ -45,3 +53,23 @@ _KINDS = (InvalidError, UnsupportedError, VerifyError, ToolchainError, Error, In
 
 def make(kind: int, code: str, node: str, hint: str, message: str) -> Error:
     return _KINDS[kind](message, code, node, hint)
+
+
+# Programs made of PyTorch have a further output, a bool, for each check that needs what the program computes: FLAG, kind, node.
+FLAG, INDEX, ZERO = "check__", "index", "zero"
+
+
+def outside(node: str, value, extent) -> str:
+    return f"`{node}`: the index {value} is outside an axis of {extent}"
+
+
+def zero(node: str) -> str:
+    return f"`{node}`: integers are divided by 0"
+
+
+def raise_flag(name: str):
+    """The error of a further output that holds."""
+    kind, node = name[len(FLAG):].split("_", 1)
+    if kind == ZERO:
+        raise DivisionError(zero(node), node=node)
+    raise IndexRangeError(f"`{node}`: an index is outside its axis", node=node)

@@ -9,6 +9,7 @@ import operator
 import torch
 
 from ._errors import UnsupportedError
+from .aten_checks import Checks
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint32: "u32", torch.uint16: "u16", torch.uint8: "u8",
@@ -91,6 +92,8 @@ class Emitter:
         self.builder = builder
         self.values = {}  # FX node -> value id, a tuple of ids, or None for what has no tensor
         self.node = None
+        self.contents = {}  # FX node -> the tensor that it always is
+        self.checks = Checks(self)
 
     # -- what FX knows ------------------------------------------------------------------------------------------------
     @staticmethod
@@ -290,6 +293,8 @@ def _rsub(e, x, y, alpha=1):
 def _div(e, x, y, rounding_mode=None):
     dtype = e.dtype()
     a, b = e.value(x, dtype), e.value(y, dtype)
+    if dtype[0] in "iu":
+        e.checks.divisor(y)
     if rounding_mode == "floor":
         return e.add("floordiv", a, b)
     q = e.add("div", a, b)  # of integers: towards zero
@@ -300,11 +305,15 @@ def _div(e, x, y, rounding_mode=None):
 
 @row("aten.floor_divide")
 def _floor_divide(e, x, y):
+    if e.dtype()[0] in "iu":
+        e.checks.divisor(y)
     return e.add("floordiv", e.value(x, e.dtype()), e.value(y, e.dtype()))
 
 
 @row("aten.remainder")
 def _remainder(e, x, y):
+    if e.dtype()[0] in "iu":
+        e.checks.divisor(y)
     return e.add("mod", e.value(x, e.dtype()), e.value(y, e.dtype()))
 
 

@@ -152,6 +152,8 @@ def _fmax(e, x, y):
 @row("aten.fmod")
 def _fmod(e, x, y):
     dtype = e.dtype()
+    if dtype[0] not in "fb":
+        e.checks.divisor(y)
     x, y = e.value(x, dtype), e.value(y, dtype)
     if dtype[0] not in "fb":  # the quotient of integers is cut towards zero
         return e.add("sub", x, e.add("mul", e.add("div", x, y), y))

@@ -54,11 +54,13 @@ def _cut(e, v, axis, start, stop):
 
 @row("aten.embedding")
 def _embedding(e, weight, indices, *_, **__):
+    e.checks.index(indices, weight, 0)
     return e.add("gather", e.value(weight), e.value(indices, "i64"), axis=0)
 
 
 @row("aten.index_select")
 def _index_select(e, x, axis, indices):
+    e.checks.index(indices, x, axis)
     if e.rank(x) == 0:
         return e.reshape(e.add("gather", e.reshape(e.value(x), [1]), e.reshape(e.value(indices, "i64"), [1]), axis=0), e.shape())
     v = e.add("gather", e.value(x), e.value(indices, "i64"), axis=e.axis(axis, e.rank(x)))
@@ -77,10 +79,18 @@ def _along(e, v, axis, at):
 
 @row("aten.gather")
 def _gather(e, x, axis, index, **_):
+    e.checks.index(index, x, axis)
     if e.rank(x) == 0:
         return e.broadcast(e.value(x), e.shape())
     at = e.value(index, "i64")
     return _along(e, e.value(x), e.axis(axis, e.rank(x)), at if e.rank(index) else e.reshape(at, [1] * e.rank(x)))
+
+
+def _check(e, x, indices):
+    """Indices of several axes, unless they are known to be right."""
+    if "unsafe" not in e.node.target._overloadpacket.__name__:
+        for axis, index in enumerate(indices):
+            e.checks.index(index, x, axis, wraps=True)
 
 
 @row("aten.index", "aten._unsafe_index")
@@ -89,6 +99,7 @@ def _index(e, x, indices):
     places = [i for i, t in enumerate(indices) if t is not None]
     if any(e.dtype(indices[i]) in ("bool", "u8") for i in places):
         raise refuse("aten.index by a mask")
+    _check(e, x, indices)
     shape, v = e.shape(x), e.value(x)
     if places != list(range(places[0], places[-1] + 1)):
         order = places + [i for i in range(len(shape)) if i not in places]
@@ -215,6 +226,7 @@ def _joined(e, v, hit, updates, axis, join, include_self=True):
 
 def _scattered(e, x, axis, index, source, join=None, include_self=True):
     dtype, rank = e.dtype(), e.rank(x)
+    e.checks.index(index, x, e.number(axis))
     v, at = e.value(x, dtype), e.value(index, "i64")
     source = e.value(source, dtype)
     if rank == 0:  # as lists of one
@@ -286,6 +298,7 @@ def _put(e, x, index, source, accumulate=False):
     shape, count = e.shape(), product(e.shape(index))
     if count == 0:
         return e.value(x)
+    e.checks.index(index, x, wraps=True)
     table, values = e.reshape(e.value(x), [product(shape)]), e.reshape(e.value(source), [count])
     at = e.reshape(_positions(e, index, product(shape)), [count])
     return e.reshape(_written(e, table, at, values, accumulate), shape)
@@ -295,6 +308,7 @@ def _put(e, x, index, source, accumulate=False):
 def _index_reduce(e, x, axis, index, source, reduce, *, include_self=True):
     if e.rank(x) == 0 or e.shape(index) == [0]:
         return e.value(x) if e.shape(index) == [0] else _scattered(e, x, axis, index, source, reduce, include_self)
+    e.checks.index(index, x, axis)
     axis, v, values = e.axis(axis, e.rank(x)), e.value(x), e.value(source, e.dtype())
     front = [axis] + [i for i in range(e.rank(x)) if i != axis]
     v, values = _permuted(e, v, front), e.add("unsqueeze", _permuted(e, values, front), axes=[1])
@@ -323,6 +337,7 @@ def _index_put(e, x, indices, values, accumulate=False, unsafe=False):
         return e.add("where", mask, e.add("add", v, values) if accumulate else values, v)
     if any(e.dtype(indices[i]) in ("bool", "u8") for i in places):
         raise refuse("aten.index_put by a mask among indices")
+    _check(e, x, indices)
     at = _joint(e, [indices[i] for i in places], [shape[i] for i in places])
     span = list(e.builder.shape(at))
     if 0 in span:

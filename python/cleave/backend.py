@@ -3,8 +3,8 @@ eager. Registered by entry point; `import cleave` is not needed.
 
     torch.compile(model, backend="cleave", mode="max-autotune", options={"budget": "20s", "freeze": True})
 
-Options: `budget` (time for each island; with a mode of max-autotune 20s, else the cost model's choice is taken without
-measuring), `freeze` (parameters become constants of the islands: later changes of them are not seen), `quiet`.
+Options: `budget` (seconds, "20s" or "500c", for each island; with a mode of max-autotune 20s, else the cost model's choice is
+taken without measuring), `freeze` (parameters become constants of the islands: later changes of them are not seen), `quiet`.
 Graphs for training are left to eager as a whole."""
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import sys
 import threading
 
 import torch
+import torch._dynamo.backends.registry
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupport
 
-from . import _arrays, _native, aten, fx
-from ._errors import Error, InvalidError
+from . import _arrays, _native, _options, aten, aten_checks, fx
+from ._errors import Error, InvalidError, raise_flag
 
-_OPTIONS = {"budget": None, "freeze": False, "quiet": False}
+_NAMES = ("budget", "freeze", "quiet")
 _MODES = {None: None, "default": None, "reduce-overhead": None, "max-autotune": "20s", "max-autotune-no-cudagraphs": "20s"}
 
 # Of the process: graphs that came in, islands that were compiled, graphs of code that had come in before with other shapes or
@@ -74,7 +75,7 @@ class Island(torch.nn.Module):
             if not isinstance(node.meta["val"], torch.Tensor):
                 continue
             if node.name in constants:
-                emitter.values[node] = fx.constant(emitter, node.name, constants[node.name])
+                emitter.values[node] = fx.constant(emitter, node, constants[node.name])
                 continue
             self.takes.append(i)
             emitter.values[node] = builder.input(node.name, emitter.dtype(node), emitter.shape(node))
@@ -91,6 +92,8 @@ class Island(torch.nn.Module):
             order = _storage_order(emitter.meta(node)) if isinstance(emitter.meta(node), torch.Tensor) else None
             builder.output(f"out{i}", value if order is None else emitter.add("transpose", value, perm=order))
             self.turns.append(order and [order.index(axis) for axis in range(len(order))])
+        emitter.checks.declare()
+        self.looks = [(places.index(node), low, extent, asks) for (node, low, extent), asks in emitter.checks.inputs.items()]
         self.graph = graph = builder.build()
         threads = torch.get_num_threads()
         if budget:
@@ -99,14 +102,20 @@ class Island(torch.nn.Module):
         else:
             self.program = _native.Program.compile(graph, {}, typical, threads, search)
         self.types = [dtype for _, dtype, _ in self.program.outputs()]
+        self.flags = [name for name, _, _ in self.program.outputs()[len(self.turns):]]
 
     def forward(self, *args):
+        for i, low, extent, node in self.looks:
+            aten_checks.look(args[i], low, extent, node)
         inputs = [_arrays.given(args[i]) for i in self.takes]
         if self.extents:
             inputs += [_BYTE.expand(n) for n in args[-len(self.extents):]]
         shapes = self.program.output_shapes([_arrays.shape(x) for x in inputs])
         outputs = [_arrays.empty(True, dtype, shape) for dtype, shape in zip(self.types, shapes)]
         self.program.run(inputs, outputs, [], _arrays.pool(torch.get_num_threads()))
+        for name, flag in zip(self.flags, outputs[len(self.turns):]):
+            if flag:
+                raise_flag(name)
         outputs = [o if turn is None else o.permute(turn) for o, turn in zip(outputs, self.turns)]
         return outputs[0] if self.single else tuple(outputs)
 
@@ -191,22 +200,64 @@ def decompositions() -> dict:
     return fx.decompositions(torch._decomp.core_aten_decompositions())
 
 
-def backend(module: torch.fx.GraphModule, inputs, *, mode=None, options=None):
-    options = dict(options or {})
+def _checked(options) -> tuple:
+    """budget, freeze and quiet; every value that makes no sense is refused by name."""
+    if not isinstance(options, dict):
+        raise InvalidError(f"options are a dictionary, not a {type(options).__name__}", node="options", hint='options={"freeze": True}')
     for name in options:
-        if name not in _OPTIONS:
-            raise InvalidError(f"the cleave backend has no option `{name}`", node=name, hint=f"its options are {', '.join(_OPTIONS)}")
+        if name not in _NAMES:
+            raise InvalidError(f"the cleave backend has no option `{name}`", node=str(name), hint=f"its options are {', '.join(_NAMES)}")
+    given = options.get("budget")
+    return (None if given is None else _options.budget(given), _options.flag("freeze", options.get("freeze", False)),
+            _options.flag("quiet", options.get("quiet", False)))
+
+
+def _overlap(inputs, changed) -> bool:
+    """Whether an argument that is changed shares memory with another one."""
+    spans = [fx.span(t) if isinstance(t, torch.Tensor) else None for t in inputs]
+    for i in changed:
+        if spans[i] is None:
+            continue
+        low, high = spans[i]
+        if any(j != i and s is not None and s[0] < high and low < s[1] for j, s in enumerate(spans)):
+            return True
+    return False
+
+
+def _apart(inputs) -> bool:
+    """Whether no two of the arguments that were traced lie in one storage. If two do, the tracing has seen it, and its guards hold."""
+    tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
+    return len({t.untyped_storage()._cdata for t in tensors}) == len(tensors)
+
+
+def _aware_of_aliases(module, compiled, changed):
+    """Dynamo's guards do not see that views of one tensor come in where separate tensors came before. Where such a view is changed,
+    the call is the module's own, operator by operator."""
+    def call(*inputs):
+        return module(*inputs) if _overlap(inputs, changed) else compiled(*inputs)
+
+    return call
+
+
+def backend(module: torch.fx.GraphModule, inputs, *, mode=None, options=None):
+    budget, freeze, quiet = _checked({} if options is None else options)
     if mode not in _MODES:
         raise InvalidError(f"the mode `{mode}` is not known", node="mode", hint=f"{', '.join(m for m in _MODES if m)}")
-    budget = options.get("budget", _MODES[mode])
-    quiet, freeze = bool(options.get("quiet", False)), bool(options.get("freeze", False))
+    budget = budget or _MODES[mode]
 
     from torch._dynamo.backends.common import aot_autograd
     from functorch.compile import make_boxed_func
 
     parameters = [t for t in inputs if isinstance(t, torch.nn.Parameter) or getattr(t, "_dynamo_static_input_type", None)]
+    changed = []  # the arguments that the module changes
+
+    def note_changes():
+        context = torch._guards.TracingContext.try_get()
+        if context is not None and context.fw_metadata is not None:
+            changed[:] = context.fw_metadata.mutated_inp_runtime_indices
 
     def inference(graph, example):
+        note_changes()
         frozen = {}
         if freeze:
             places = [n for n in graph.graph.nodes if n.op == "placeholder"]
@@ -215,9 +266,20 @@ def backend(module: torch.fx.GraphModule, inputs, *, mode=None, options=None):
         return make_boxed_func(_compile(graph, example, frozen, budget, quiet).forward)
 
     def training(graph, example):
+        note_changes()
         if not quiet:
             print("cleave: a graph for training is left to eager (use torch.no_grad() or inference_mode())", file=sys.stderr)
         return make_boxed_func(graph.forward)
 
-    return aot_autograd(fw_compiler=training, bw_compiler=training, inference_compiler=inference, decompositions=decompositions())(
-        module, inputs)
+    apart = _apart(inputs)
+    compiled = aot_autograd(fw_compiler=training, bw_compiler=training, inference_compiler=inference,
+                            decompositions=decompositions())(module, inputs)
+    return _aware_of_aliases(module, compiled, changed) if changed and apart else compiled
+
+
+# The registry of torch is not safe for threads that look the backend up for the first time at once: it asks for the entry point,
+# and a second registration of the name fails. An import happens once, so the name is registered here, and the entry point is None,
+# for which the registry does nothing.
+if "cleave" not in torch._dynamo.backends.registry._COMPILER_FNS:
+    torch._dynamo.backends.registry.register_backend(compiler_fn=backend, name="cleave")
+entry_point = None

@@ -11,7 +11,7 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from . import _arrays, _native, aten
+from . import _arrays, _native, aten, aten_checks
 from ._errors import Error, InvalidError, UnsupportedError
 
 _IGNORED = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")
@@ -102,6 +102,7 @@ def refusals(module) -> dict:
     for node in module.graph.nodes:
         if node.op == "get_attr" and isinstance(held := attribute(module, node.target), torch.Tensor):
             node.meta.setdefault("val", held)
+            emitter.contents[node] = held
         if node.op != "call_function":
             given(node)
         elif holds_no_tensor(node):
@@ -138,6 +139,8 @@ def call_row(emitter, node):
         return function(emitter, *node.args, **node.kwargs)
     except UnsupportedError as error:
         raise UnsupportedError(f"{error} (node `{node.name}`)", code=error.code, node=node.name, hint=error.hint or _HINT) from None
+    except Error:
+        raise
     except (TypeError, IndexError, KeyError) as error:
         raise UnsupportedError(f"arguments of `{name}` that are not supported: {error} (node `{node.name}`)",
                                node=node.name, hint=_HINT) from error
@@ -151,7 +154,7 @@ def emit_nodes(emitter, graph, module):
         if node.op == "get_attr" and node not in emitter.values:
             held = attribute(module, node.target)
             if isinstance(held, torch.Tensor):
-                emitter.values[node] = constant(emitter, node.name, held)
+                emitter.values[node] = constant(emitter, node, held)
                 node.meta.setdefault("val", held)
         elif node.op == "call_function" and aten.name_of(node.target) in _INLINED:
             at = next(i for i, a in enumerate(node.args) if isinstance(a, torch.fx.Node) and a.op == "get_attr")
@@ -159,6 +162,7 @@ def emit_nodes(emitter, graph, module):
             places = [n for n in inner.graph.nodes if n.op == "placeholder"]
             for place, given in zip(places, node.args[at + 1:]):
                 emitter.values[place] = emitter.values[given]
+                emitter.checks.same[place] = given
             results = emit_nodes(emitter, inner.graph, inner)
             emitter.values[node] = tuple(emitter.values[r] for r in results)
         elif node.op == "call_function":
@@ -166,8 +170,9 @@ def emit_nodes(emitter, graph, module):
     raise InvalidError("the graph has no output")
 
 
-def constant(emitter, name, tensor) -> int:
-    return emitter.builder.constant(name, _arrays.given(tensor))
+def constant(emitter, node, tensor) -> int:
+    emitter.contents[node] = tensor
+    return emitter.builder.constant(node.name, _arrays.given(tensor))
 
 
 def _example(env, symbol):
@@ -218,7 +223,7 @@ class Exported:
                 if node.users and spec.target in changed:  # read again at each call
                     emitter.values[node] = self.declare(builder, node, held)
                 elif node.users:
-                    emitter.values[node] = constant(emitter, node.name, held)
+                    emitter.values[node] = constant(emitter, node, held)
             elif isinstance(spec.arg, TensorArgument) and spec.kind == InputKind.USER_INPUT:
                 self.places[node.name] = len(self.user_inputs)
                 emitter.values[node] = self.declare(builder, node, len(self.user_inputs))
@@ -249,6 +254,9 @@ class Exported:
             self.outputs.append((source, spec.kind, spec.target))
         if not made:
             raise InvalidError("nothing is computed: every output is an input or a constant")
+        emitter.checks.declare()
+        # What has to be looked at before a run: (user input or tensor, lowest index, extent, the node that asks).
+        self.looks = [(self.places[node.name], low, extent, asks) for (node, low, extent), asks in emitter.checks.inputs.items()]
         self.graph = builder.build()
         self.input_names = [n.name for n, s in zip(nodes, signature.input_specs) if s.kind == InputKind.USER_INPUT]
 
@@ -274,38 +282,64 @@ class Exported:
         return given
 
     def call(self, run, args, kwargs):
-        """`run` maps the tensors that the graph reads to its outputs."""
+        """`run` maps the tensors that the graph reads to its outputs; what comes in as numpy arrays goes out as these."""
         given = self.given(args, kwargs)
-        changed = [self.input_names.index(target) for _, use, target in self.outputs if use == OutputKind.USER_INPUT_MUTATION]
-        for i in changed:
-            for j, other in enumerate(given):
-                if i != j and isinstance(other, torch.Tensor) and _share_memory(given[i], other):
-                    names = f"`{self.input_names[i]}` and `{self.input_names[j]}`"
-                    raise InvalidError(f"the arguments {names} share memory, and the program changes the first", node=self.input_names[i],
-                                       hint="give it a clone")
-        results = run([given[source] if isinstance(source, int) else source for source in self.reads])
-        out = []
-        for (kind, what), use, target in self.outputs:
-            value = results[what] if kind == "value" else what if kind == "constant" else (
-                given[what] if isinstance(what, int) else what)
-            if use == OutputKind.USER_OUTPUT:
-                out.append(value)
-            else:
-                changes = self.held[target] if use == OutputKind.BUFFER_MUTATION else given[self.input_names.index(target)]
-                with torch.no_grad():
-                    changes.copy_(value)
+        self._check_aliases(given)
+        for source, low, extent, node in self.looks:
+            aten_checks.look(given[source] if isinstance(source, int) else source, low, extent, node)
+        arrays = [a for a, held in zip(given, self.user_inputs) if held is None]
+        results = run([given[source] if isinstance(source, int) else source for source in self.reads], like=arrays)
+        value = lambda kind, what: results[what] if kind == "value" else given[what] if kind == "place" and isinstance(what, int) else what
+        changes = [(source, self._target(use, target, given)) for source, use, target in self.outputs if use != OutputKind.USER_OUTPUT]
+        # All that is written is known before anything is: an input may become what another one was.
+        new = [value(*source) if source[0] == "value" else torch.as_tensor(value(*source)).clone() for source, _ in changes]
+        for (_, array), content in zip(changes, new):
+            _assign(array, content)
+        became = {what: array for (kind, what), array in changes if kind == "value"}
+        numpy = arrays and not any(isinstance(a, torch.Tensor) for a in arrays)
+        out = [became.get(what) if kind == "value" and what in became else value(kind, what)
+               for (kind, what), use, _ in self.outputs if use == OutputKind.USER_OUTPUT]
+        if numpy:
+            out = [v.detach().numpy() if isinstance(v, torch.Tensor) and v.dtype != torch.bfloat16 else v for v in out]
         return pytree.tree_unflatten(out, self.out_spec)
+
+    def _target(self, use, target, given):
+        """What an output is written to."""
+        return self.held[target] if use == OutputKind.BUFFER_MUTATION else given[self.input_names.index(target)]
+
+    def _check_aliases(self, given):
+        """The graph reads all of its inputs before anything is changed."""
+        tensors = [(name, a) for name, a in zip(self.input_names, given) if hasattr(a, "shape")]
+        for _, use, target in self.outputs:
+            if use == OutputKind.USER_OUTPUT:
+                continue
+            mine = self._target(use, target, given)
+            for name, other in tensors:
+                if name != target and _share_memory(mine, other):
+                    raise InvalidError(f"`{target}` and the argument `{name}` share memory, and the program changes `{target}`",
+                                       node=target, hint=f"give a clone as `{name}`")
+
+
+def _assign(array, value):
+    with torch.no_grad():
+        if isinstance(array, torch.Tensor):
+            array.copy_(torch.as_tensor(value))
+        else:
+            array[...] = value.detach().numpy() if isinstance(value, torch.Tensor) else value
+
+
+def span(array):
+    """The memory that an array covers, (first byte, behind the last); None for what has none."""
+    array = array if isinstance(array, torch.Tensor) else torch.as_tensor(array)
+    if array.layout != torch.strided or array.numel() == 0:
+        return None
+    start = array.data_ptr()
+    return start, start + array.element_size() * (1 + sum((n - 1) * s for n, s in zip(array.shape, array.stride())))
 
 
 def _share_memory(a, b) -> bool:
-    def span(t):
-        start = t.data_ptr()
-        return start, start + t.element_size() * (1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride())))
-
-    if not a.numel() or not b.numel():
-        return False
-    (low, high), (other_low, other_high) = span(a), span(b)
-    return low < other_high and other_low < high
+    a, b = span(a), span(b)
+    return a is not None and b is not None and a[0] < b[1] and b[0] < a[1]
 
 
 def _module_of(function):

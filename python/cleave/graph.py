@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import _native
-from ._errors import InvalidError
+from ._errors import InvalidError, UnsupportedError
 
 _BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floordiv", "mod": "mod", "pow": "pow"}
 _COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
@@ -101,6 +101,9 @@ class Graph:
         self = cls.__new__(cls)
         self._open, self._done, self._outputs = None, native, len(native.outputs())
         return self
+
+    def __reduce_ex__(self, protocol):
+        raise UnsupportedError("a cleave.Graph cannot be pickled", hint="str(graph) is text that cleave.Graph.parse reads")
 
     def _builder(self):
         if self._open is None:

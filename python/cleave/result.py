@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from typing import Any, Callable, Sequence
 
-from . import _arrays, _native
-from ._errors import InvalidError
+from . import _arrays, _native, _options
+from ._errors import FLAG, InvalidError, UnsupportedError, raise_flag
 from .graph import Graph
 
 
-class Program:
+def _number(name: str, value, kind):
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise InvalidError(f"`{name}` is {value!r}, a {'whole ' * (kind is not float)}number is needed", node=name) from None
+
+
+class _NotPickled:
+    """Compiled code and what was measured belong to this process and machine: they go elsewhere as an artefact folder."""
+
+    def __reduce_ex__(self, protocol):
+        raise UnsupportedError(f"a cleave.{type(self).__name__} cannot be pickled", hint="result.export(folder), then cleave.load(folder)")
+
+    def __copy__(self):
+        return self  # nothing about it changes
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class Program(_NotPickled):
     """A compiled program. Call it with arrays in the order of `inputs`, scalars by name, and by name the values of dimensions
     that do not follow from the shapes (the longest request of a ragged batch); one that was made from a function or a module
     of PyTorch takes the arguments of that. Safe to call from several threads."""
@@ -21,6 +42,9 @@ class Program:
         self._threads = threads  # None: as many as are current at each call
         self._exported = exported
         self.inputs, self.outputs, self.scalars = native.inputs(), native.outputs(), native.scalars()
+        # Further outputs that say whether an index was outside its axis (aten_checks.py), behind the others.
+        self._flags = [name for name, dtype, shape in self.outputs if name.startswith(FLAG) and dtype == "bool" and not shape]
+        self.outputs = self.outputs[:len(self.outputs) - len(self._flags)]
 
     @property
     def dims(self) -> list:
@@ -40,8 +64,8 @@ class Program:
         results = self.run(list(arrays), scalars, out)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, arrays: Sequence[Any], scalars: dict | None = None, out=None) -> list:
-        """All outputs as a list, in memory of their own or in the arrays of `out`."""
+    def run(self, arrays: Sequence[Any], scalars: dict | None = None, out=None, like=None) -> list:
+        """All outputs as a list, in memory of their own or in the arrays of `out`. They are of the kind of `like`, else of the arrays."""
         if len(arrays) != len(self.inputs):
             names = ", ".join(name for name, _, _ in self.inputs)
             raise InvalidError(f"{len(arrays)} arrays are given, the program has {len(self.inputs)} inputs ({names})")
@@ -50,18 +74,27 @@ class Program:
         for name, _, _ in self.scalars:
             if name not in scalars:
                 raise InvalidError(f"the scalar `{name}` is missing", node=name, hint=f"program(..., {name}=1.0)")
-            numbers.append(float(scalars.pop(name)))
-        dims = {name: int(scalars.pop(name)) for name in self._native.dims() if name in scalars} if scalars else {}
+            numbers.append(_number(name, scalars.pop(name), float))
+        given = [name for name in self._native.dims() if name in scalars] if scalars else []
+        dims = {name: _number(name, scalars.pop(name), operator.index) for name in given}
         if scalars:
             raise InvalidError(f"`{next(iter(scalars))}` is no scalar and no open dimension of this program")
         ready = [_arrays.given(a) for a in arrays]
         shapes = self._native.output_shapes([_arrays.shape(a) for a in ready], dims)
-        torch_like = self._exported is not None or any(_arrays.is_torch(a) for a in arrays)
+        like = arrays if like is None else like
+        torch_like = any(_arrays.is_torch(a) for a in like) or self._exported is not None and not like
         if out is None:
             results = [_arrays.empty(torch_like, dtype, shape) for (_, dtype, _), shape in zip(self.outputs, shapes)]
         else:
-            results = list(out) if isinstance(out, (list, tuple)) else [out]
-        self._native.run(ready, results, numbers, _arrays.pool(self._threads or _arrays.current_threads()), dims)
+            results = [_arrays.target(a) for a in (out if isinstance(out, (list, tuple)) else [out])]
+            if len(results) != len(self.outputs):
+                names = ", ".join(name for name, _, _ in self.outputs)
+                raise InvalidError(f"`out` has {len(results)} arrays, the program has {len(self.outputs)} outputs ({names})", node="out")
+        flags = [_arrays.empty(torch_like, "bool", []) for _ in self._flags]
+        self._native.run(ready, results + flags, numbers, _arrays.pool(self._threads or _arrays.current_threads()), dims)
+        for name, flag in zip(self._flags, flags):
+            if flag:
+                raise_flag(name)
         return results
 
     def __repr__(self) -> str:
@@ -69,7 +102,7 @@ class Program:
         return f"<cleave.Program ({text(self.inputs)}) -> ({text(self.outputs)})>"
 
 
-class Result:
+class Result(_NotPickled):
     """What optimize() found: always a verified program; where nothing was faster, the graph as it was given."""
 
     def __init__(self, native, threads: int | None, exported=None):
@@ -140,7 +173,7 @@ class Result:
         return self.program.compilations
 
     def source(self, stage: str = "tile") -> str:
-        """A stage as text: graph, stabilised, itgraph, tile, vec, llvm, asm."""
+        """A stage as text: graph, stabilised, itgraph, tile, leir, vec, llvm, asm."""
         return self._found.source(stage)
 
     def explain(self) -> str:
@@ -179,21 +212,23 @@ def load(folder) -> Program:
     return Program(_native.Program.load(os.fspath(folder)))
 
 
-def _budget(budget) -> str:
-    if budget is None:
-        return "none"
-    return f"{budget}s" if isinstance(budget, (int, float)) else str(budget)
-
-
 def _graph_of(what, args, kwargs, dynamic_shapes):
     """(native graph, Exported or None)"""
+    graph = None
     if isinstance(what, Graph):
-        return what.native(), None
-    if isinstance(what, (str, os.PathLike)):
+        graph = what.native()
+    elif isinstance(what, (str, os.PathLike)):
         text = os.fspath(what)
-        return (_native.Graph.parse(text) if "\n" in text else _native.Graph.load(text)), None
-    if isinstance(what, (bytes, bytearray, memoryview)) or hasattr(what, "SerializeToString"):  # an onnx.ModelProto
-        return Graph.from_onnx(what).native(), None
+        graph = _native.Graph.parse(text) if "\n" in text else _native.Graph.load(text)
+    elif isinstance(what, (bytes, bytearray, memoryview)) or hasattr(what, "SerializeToString"):  # an onnx.ModelProto
+        graph = Graph.from_onnx(what).native()
+    if graph is not None:
+        for name, value, instead in (("kwargs", kwargs, "arguments in the order of its inputs"),
+                                     ("dynamic_shapes", dynamic_shapes, 'dims={"S": "1..512@128"}')):
+            if value:
+                raise InvalidError(f"`{name}` is for functions and modules of PyTorch, this is a graph", node=name, hint=instead)
+        _options.examples(args, graph.inputs())
+        return graph, None
     module = type(what).__module__
     if callable(what) or module.startswith("torch."):
         import sys
@@ -220,18 +255,15 @@ def _values(graph, args) -> dict:
     return out
 
 
-def _dims(graph, values: dict, given: dict) -> dict:
-    """name -> "low..high@value" for each open dimension: the value of the example, or what is given."""
-    out = {}
-    for name, low, high in graph.dims():
-        if name in given:
-            out[name] = str(given.pop(name))
-        elif name in values:
-            out[name] = f"{low}..{high}@{values[name]}"
-    for name in given:
-        names = ", ".join(n for n, _, _ in graph.dims())
-        raise InvalidError(f"the graph has no dimension `{name}`", node=name, hint=f"its dimensions are {names or 'none'}")
-    return out
+def _typical(graph, exported, args, given: dict) -> dict:
+    """The extents that are tuned for: of `dims`, else of the example arguments."""
+    values = _values(graph, args) if exported is None else dict(exported.typical)
+    for name, (low, high, typical) in given.items():
+        if typical is not None:
+            values[name] = typical
+        elif name in values and not low <= values[name] <= high:
+            raise InvalidError(f"`dims[{name!r}]` is {low}..{high}, in the example arguments it is {values[name]}", node=name)
+    return values
 
 
 def optimize(what, args: Sequence[Any] = (), kwargs: dict | None = None, *, dynamic_shapes=None, dims: dict | None = None,
@@ -249,25 +281,37 @@ def optimize(what, args: Sequence[Any] = (), kwargs: dict | None = None, *, dyna
     callback: gets {"tried", "candidates", "best_speedup", "seconds"} as the search goes on.
 
     Raises cleave.Error: InvalidError, UnsupportedError, VerifyError, ToolchainError; each with code, node and hint."""
+    threads = _options.threads(threads)
+    checked = (str(target), _options.budget(budget), threads or _arrays.current_threads(), _options.whole("seed", seed, 0, 2**64 - 1),
+               _options.flag("deterministic", deterministic), _options.tolerance("rtol", rtol), _options.tolerance("atol", atol),
+               _options.path("cache_dir", cache_dir))
+    if callback is not None and not callable(callback):
+        raise InvalidError(f"`callback` is a {type(callback).__name__}, a function is needed", node="callback")
     graph, exported = _graph_of(what, args, kwargs, dynamic_shapes)
-    chosen = _dims(graph, _values(graph, args) if exported is None else exported.typical, dict(dims or {}))
+    given = _options.extents(dims, graph.dims())
+    typical = _typical(graph, exported, args, given)
+    chosen = {}
+    for name, low, high in graph.dims():
+        low, high = given.get(name, (low, high))[:2]
+        if name in given or name in typical:
+            chosen[name] = f"{low}..{high}@{typical[name]}" if name in typical else f"{low}..{high}"
     report = None
     if callback is not None:
         def report(tried, candidates, best, seconds):
             callback({"tried": tried, "candidates": candidates, "best_speedup": best, "seconds": seconds})
-    found = _native.optimize(graph, chosen, target, _budget(budget), threads or _arrays.current_threads(), seed,
-                             deterministic, rtol, atol, cache_dir, report)
-    return Result(found, threads, exported)
+    return Result(_native.optimize(graph, chosen, *checked, report), threads, exported)
 
 
 def compile(what, args: Sequence[Any] = (), kwargs: dict | None = None, *, dynamic_shapes=None, dims: dict | None = None,
             threads: int | None = None, search: bool = True) -> Program:
     """The schedule that the cost model prefers, compiled and neither verified nor measured; takes what optimize() takes.
     Dimensions that `dims` leaves open follow from the inputs of each run; one compilation serves them all. It happens now when
-    example arguments say their typical values, else at the first run. Ctrl-C raises KeyboardInterrupt."""
+    example arguments or `dims` say their typical values, else at the first run. Ctrl-C raises KeyboardInterrupt."""
+    threads, search = _options.threads(threads), _options.flag("search", search)
     graph, exported = _graph_of(what, args, kwargs, dynamic_shapes)
-    typical = _values(graph, args) if exported is None else exported.typical
-    fixed = dict(dims or {})
-    typical = {name: value for name, value in typical.items() if name not in fixed}
-    native = _native.Program.compile(graph, fixed, typical, threads or _arrays.current_threads(), search)
+    given = _options.extents(dims, graph.dims())
+    fixed = {name: low for name, (low, high, _) in given.items() if low == high}
+    ranges = {name: (low, high) for name, (low, high, _) in given.items() if low != high}
+    typical = {name: value for name, value in _typical(graph, exported, args, given).items() if name not in fixed}
+    native = _native.Program.compile(graph, fixed, typical, threads or _arrays.current_threads(), search, ranges)
     return Program(native, threads, exported)

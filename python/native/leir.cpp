@@ -40,6 +40,7 @@ cleave::View view_of(const ConstArray& a) {
 }  // namespace
 
 NB_MODULE(_leir, m) {
+  nb::set_leak_warnings(false);
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);

@@ -144,6 +144,8 @@ std::vector<cleave::View> views_of(const std::vector<ConstArray>& arrays) {
 }  // namespace
 
 NB_MODULE(_native, m) {
+  // Programs that modules and the tables of torch hold are alive when the interpreter ends: that is no fault to report.
+  nb::set_leak_warnings(false);
   m.attr("version") = cleave::library_version();
 
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
@@ -242,10 +244,12 @@ NB_MODULE(_native, m) {
       .def_static(
           "compile",
           [](const cleave::Graph& graph, const std::map<std::string, int64_t>& dims,
-             const std::map<std::string, int64_t>& typical, int threads, bool search) {
+             const std::map<std::string, int64_t>& typical, int threads, bool search,
+             const std::map<std::string, std::pair<int64_t, int64_t>>& ranges) {
             cleave::CompileOptions o;
             o.dims = dims;
             o.typical = typical;
+            o.ranges = ranges;
             o.threads = threads;
             o.search = search;
             o.interrupted = stopped;
@@ -253,7 +257,7 @@ NB_MODULE(_native, m) {
             return cleave::Program::compile(graph, o);
           },
           "graph"_a, "dims"_a = std::map<std::string, int64_t>(), "typical"_a = std::map<std::string, int64_t>(),
-          "threads"_a = 1, "search"_a = true)
+          "threads"_a = 1, "search"_a = true, "ranges"_a = std::map<std::string, std::pair<int64_t, int64_t>>())
       .def("inputs", [](const cleave::Program& p) { return to_python(p.inputs()); })
       .def("scalars", [](const cleave::Program& p) { return to_python(p.scalars()); })
       .def("outputs", [](const cleave::Program& p) { return to_python(p.outputs()); })

@@ -6,6 +6,7 @@
 #include "base/codes.hpp"
 #include "driver/compile.hpp"
 #include "driver/report.hpp"
+#include "driver/show.hpp"
 
 namespace cleave {
 
@@ -123,10 +124,12 @@ std::string Optimized::source(const std::string& stage) const {
     if (stage == "graph") return graph::print(*c.bound);
     if (stage == "stabilised") return graph::print(impl_->best());
     if (stage == "itgraph") return itgraph::print(c.outcome->candidate.it);
-    if (stage == "tile") return tile::print(c.outcome->candidate.program);
-    if (stage != "vec" && stage != "llvm" && stage != "asm")
-      raise(
-          diagnose(Code::bad_option, "stage " + stage, "is none of graph, stabilised, itgraph, tile, vec, llvm, asm"));
+    if (stage == "tile" || stage == "leir") return take(driver::tile_text(c.outcome->candidate.program, stage));
+    if (stage != "vec" && stage != "llvm" && stage != "asm") {
+      std::string names;
+      for (const auto& [name, doc] : driver::show_stages()) names += (names.empty() ? "" : ", ") + name;
+      raise(diagnose(Code::bad_option, "stage " + stage, "is none of " + names));
+    }
     const jit::Built built = take(jit::build(c.outcome->candidate.program, driver::build_options(c.machine)));
     if (stage == "vec") return built.vec_text();
     return take(stage == "llvm" ? built.llvm_text() : built.asm_text());

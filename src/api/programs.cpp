@@ -206,7 +206,11 @@ void Program::Impl::make(const DimValues& typical) const {
   if (!options.search) c.options.disabled = {"search"};
   for (const auto& [name, value] : options.dims) c.options.dims[name] = {value, value, value};
   for (const auto& [name, value] : typical) {
-    const sym::Interval range = source->graph.syms().symbol_range(*source->graph.syms().find_symbol(name));
+    sym::Interval range = source->graph.syms().symbol_range(*source->graph.syms().find_symbol(name));
+    if (const auto narrower = options.ranges.find(name); narrower != options.ranges.end()) {
+      range.lo = std::max(range.lo, narrower->second.first);
+      range.hi = std::min(range.hi, narrower->second.second);
+    }
     if (value < range.lo || value > range.hi) raise(diagnose(Code::dim_out_of_range, name, value, range.lo, range.hi));
     c.options.dims[name] = {range.lo, range.hi, value};
   }
@@ -337,6 +341,7 @@ Program Program::compile(const Graph& graph, const CompileOptions& options) {
     std::vector<std::string> unknown;
     for (const auto& [name, value] : options.dims) unknown.push_back(name);
     for (const auto& [name, value] : typical) unknown.push_back(name);
+    for (const auto& [name, range] : options.ranges) unknown.push_back(name);
     bool known = true;
     for (const Graph::Dim& d : graph.dims()) {
       std::erase(unknown, d.name);

@@ -23,13 +23,6 @@ Result<std::string> code_text(const tile::Program& program, const Machine& machi
   return built.asm_text();
 }
 
-// The stages of a tile program.
-Result<std::string> tile_text(const tile::Program& program, const std::string& stage) {
-  if (stage == "tile") return tile::print(program);
-  TRY_ASSIGN(const bridge::TileAsLeir leir, bridge::to_leir(program));
-  return leir.comments + print(leir.syntax);
-}
-
 Diagnostic no_such_stage(const std::string& stage, Format format) {
   return diagnose(Code::bad_option, "--stage " + stage,
                   fmt::format("cannot be made from an input that is {}", name(format)));
@@ -91,6 +84,12 @@ Result<std::string> show_graph(const ShowRequest& r, Input in, const SourceText&
 }
 
 }  // namespace
+
+Result<std::string> tile_text(const tile::Program& program, const std::string& stage) {
+  if (stage == "tile") return tile::print(program);
+  TRY_ASSIGN(const bridge::TileAsLeir leir, bridge::to_leir(program));
+  return leir.comments + print(leir.syntax);
+}
 
 std::vector<std::pair<std::string, std::string>> show_stages() {
   return {{"graph", "the tensor graph, dimensions bound where --dim is given"},

@@ -11,7 +11,7 @@ namespace cleave::driver {
 struct ShowRequest {
   Options options;
   std::string path;
-  std::string stage;  // graph stabilised itgraph tile vec llvm asm; empty: the stage of the file itself
+  std::string stage;  // one of show_stages(); empty: the stage of the file itself
   int candidate = 0;  // of graphs: which candidate, best predicted first
   int graph = -1;     // stabilised: which of the equal graphs; -1: that of the candidate, or the input graph's own
   bool unfused = false;
@@ -22,6 +22,9 @@ Result<std::string> show(const ShowRequest& request, SourceText& source);
 
 // What `show` printed as a JSON object (cleave.show/1); an empty stage is the file's own.
 std::string show_json(const std::string& stage, const std::string& text);
+
+// The stages of a tile program: tile, leir.
+Result<std::string> tile_text(const tile::Program& program, const std::string& stage);
 
 // The stages in order, and one line on each.
 std::vector<std::pair<std::string, std::string>> show_stages();

@@ -1,6 +1,8 @@
 """The Python package without PyTorch: graphs, programs, results, errors."""
 
+import copy
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -150,6 +152,19 @@ class Programs(unittest.TestCase):
             with self.assertRaises(cleave.InvalidError):
                 call()
 
+    def test_arrays_that_cannot_be_read_are_refused_by_name(self):
+        x = np.zeros((4, 16), np.float32)
+        fixed = x.copy()
+        fixed.flags.writeable = False
+        for array, text in ((x.astype(">f4"), ">f4"), (x.astype(object), "object"), (np.full((4, 16), "a"), "<U1"), ({"a": 1}, "object")):
+            with self.subTest(text), self.assertRaisesRegex(cleave.Error, text):
+                self.program(array, a=1.0)
+        for out, text in ((fixed, "read-only"), ([1], "int"), ([x, x], "2 arrays"), (x.astype(">f4"), ">f4")):
+            with self.subTest(text), self.assertRaisesRegex(cleave.InvalidError, text):
+                self.program(x, a=1.0, out=out)
+        with self.assertRaisesRegex(cleave.InvalidError, "`a` is 'x'"):
+            self.program(x, a="x")
+
     def test_types_that_there_are_not_are_refused_by_name(self):
         x = np.zeros((4, 16), np.float32)
         for dtype, name in ((np.uint64, "u64"), (np.complex64, "c64")):
@@ -251,10 +266,19 @@ class Results(unittest.TestCase):
         self.assertLessEqual(r.memory["workspace"], r.memory["without_reuse"])
         self.assertTrue(all("seconds" in c for c in self.seen))
         self.assertEqual(r.details["schema"], "cleave.result/1")
-        for stage in ("graph", "tile", "vec", "llvm", "asm"):
+        for stage in ("graph", "stabilised", "itgraph", "tile", "vec", "llvm", "asm"):
             self.assertTrue(r.source(stage))
-        with self.assertRaises(cleave.InvalidError):
+        with self.assertRaisesRegex(cleave.InvalidError, "no LEIR can be made.*`S` is open"):
+            r.source("leir")
+        with self.assertRaisesRegex(cleave.InvalidError, "graph, stabilised, itgraph, tile, leir, vec, llvm, asm"):
             r.source("nonsense")
+
+    def test_what_cannot_be_pickled_says_so(self):
+        for thing in (self.result, self.result.program, cleave.Graph.parse(SOFTMAX)):
+            with self.assertRaisesRegex(cleave.UnsupportedError, "cannot be pickled") as caught:
+                pickle.dumps(thing)
+            self.assertTrue(caught.exception.hint)
+        self.assertIs(copy.deepcopy({"p": self.result.program})["p"], self.result.program)
 
     def test_the_folder_is_loaded_again(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -297,6 +321,38 @@ class Results(unittest.TestCase):
             cleave.optimize(7)
         with self.assertRaises(cleave.Error):
             cleave.optimize("nowhere.graph")
+
+    def test_options_that_make_no_sense_are_refused_by_name(self):
+        wrong = [("rtol", -1), ("rtol", float("nan")), ("atol", float("inf")), ("atol", "0"), ("seed", "a"), ("seed", -1), ("threads", 0),
+                 ("threads", 2.5), ("budget", "fast"), ("budget", -1), ("budget", True), ("deterministic", 1), ("callback", 3), ("cache_dir", 3),
+                 ("dims", 3), ("dims", {"S": 2.5}), ("dims", {"S": "1..x"}), ("dims", {"S": "1..80"}), ("dims", {"S": "8..1"}),
+                 ("dims", {"S": "1..8@9"}), ("dims", {"S": None}), ("kwargs", {"a": 1}), ("dynamic_shapes", {"X": {0: 1}})]
+        for name, value in wrong:
+            with self.subTest(**{name: value}), self.assertRaisesRegex(cleave.InvalidError, name):
+                cleave.optimize(SOFTMAX, **{"dims": {"S": 4}, name: value})
+        x = np.zeros((4, 16), np.float32)
+        for args in ((x, x), (x[:, :3],), (x[0],), (3,)):
+            with self.assertRaises(cleave.InvalidError):
+                cleave.compile(SOFTMAX, args)
+        for search in (0, None):
+            with self.assertRaisesRegex(cleave.InvalidError, "search"):
+                cleave.compile(SOFTMAX, search=search)
+
+    def test_ranges_of_dimensions(self):
+        x = np.ones((8, 16), np.float32)
+        for dims in ({"S": "2..8@4"}, {"S": "2..8"}):
+            for program in (cleave.compile(SOFTMAX, dims=dims), cleave.optimize(SOFTMAX, dims=dims, **small()).program):
+                for rows in (2, 8):
+                    np.testing.assert_allclose(program(x[:rows], a=1.0), 1 / 16, rtol=1e-6)
+                with self.assertRaisesRegex(cleave.InvalidError, r"`S` is 1, outside its range 2\.\.8"):
+                    program(x[:1], a=1.0)
+        self.assertIn("exp", cleave.optimize(SOFTMAX, dims={"S": 4}, **small()).source("leir"))
+        for given in (8, "8", np.int64(8)):
+            program = cleave.compile(SOFTMAX, dims={"S": given})
+            np.testing.assert_allclose(program(x, a=1.0), 1 / 16, rtol=1e-6)
+            self.assertEqual(program.dims, [])
+            with self.assertRaises(cleave.InvalidError):
+                program(x[:4], a=1.0)
 
     def test_an_onnx_file(self):
         if not (ROOT / "examples/gpt2_block.weights").exists():
@@ -364,6 +420,35 @@ class Package(unittest.TestCase):
             "os._exit(0)\n")
         done = subprocess.run([sys.executable, "-u", "-c", code], capture_output=True, text=True, timeout=200)
         self.assertEqual(done.stdout, "interrupted\n", done.stderr)
+
+    def test_no_index_reads_outside_of_memory(self):
+        # The table fills one page between two that nobody may read.
+        code = (
+            "import ctypes, mmap, numpy as np, cleave\n"
+            "memory = mmap.mmap(-1, 3 * mmap.PAGESIZE)\n"
+            "at = ctypes.addressof(ctypes.c_char.from_buffer(memory))\n"
+            "protect = ctypes.CDLL(None, use_errno=True).mprotect\n"
+            "for page in (0, 2): assert protect(ctypes.c_void_p(at + page * mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0\n"
+            "floats = np.frombuffer(memory, np.float32, mmap.PAGESIZE // 4, mmap.PAGESIZE)\n"
+            "floats[:] = np.arange(floats.size)\n"
+            "for width, dtype in ((1, 'i64'), (4, 'i64'), (32, 'i32'), (1024, 'i32')):\n"
+            "    table = floats.reshape(-1, width)\n"
+            "    rows, bits = len(table), int(dtype[1:])\n"
+            "    ends = [-2**(bits - 1), -rows - 1, -rows, -1, 0, rows - 1, rows, 2**31 - 1, 2**(bits - 1) - 1]\n"
+            "    index = np.array(ends * 5, f'int{bits}')\n"
+            "    g = cleave.Graph('g')\n"
+            "    x, i = g.input('X', table.shape, 'f32'), g.input('I', index.shape, dtype)\n"
+            "    g.output(g.gather(x, i, axis=0))\n"
+            "    g.output(g.mul(g.gather(x, i, axis=0), 2.0))\n"
+            "    wide = index.astype(object)\n"
+            "    want = table[np.clip(np.where(wide < 0, wide + rows, wide), 0, rows - 1).astype(np.int64)]\n"
+            "    for search in (True, False):\n"
+            "        y, twice = cleave.compile(g, threads=1, search=search)(table, index)\n"
+            "        assert (y == want).all() and (twice == 2 * want).all(), (width, dtype)\n"
+            "print('inside', flush=True)\n"
+            "import os; os._exit(0)\n")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+        self.assertEqual((done.returncode, done.stdout), (0, "inside\n"), done.stderr)
 
     def test_children_of_a_process_with_threads(self):
         code = (

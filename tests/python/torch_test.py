@@ -1,10 +1,16 @@
 """PyTorch: torch.export programs, operators one by one, torch.compile(backend="cleave"). Skipped where torch is not installed."""
 
+import contextlib
 import copy
 import io
-import contextlib
+import os
+import subprocess
+import sys
+import tempfile
 import threading
 import unittest
+
+import numpy as np
 
 try:
     import torch
@@ -14,6 +20,7 @@ except ImportError:
 
 import cleave
 import cleave.backend
+from cleave import fx
 
 torch.manual_seed(0)
 
@@ -136,6 +143,53 @@ class Modules(unittest.TestCase):
         wide = torch.randn(4, 4)
         with self.assertRaisesRegex(cleave.InvalidError, "share memory"):
             result(wide[:3], wide[2])
+
+    def test_what_comes_in_as_numpy_goes_out_as_numpy(self):
+        def f(x, y):
+            x.add_(y)
+            return {"x": x, "y": y, "z": x * y}
+
+        program = cleave.compile(f, (torch.ones(3), torch.ones(3)), threads=1)
+        for make in (lambda *v: torch.tensor(v), lambda *v: np.array(v, np.float32)):
+            x, y = make(1.0, 2.0, 3.0), make(2.0, 2.0, 2.0)
+            got = program(x, y)
+            self.assertIs(got["x"], x, "an argument that is changed and returned is that argument")
+            self.assertIs(got["y"], y)
+            self.assertEqual([type(v) for v in got.values()], [type(x)] * 3)
+            self.assertEqual((x.tolist(), got["z"].tolist()), ([3, 4, 5], [6, 8, 10]))
+        both = np.ones(4, np.float32)
+        with self.assertRaisesRegex(cleave.InvalidError, "share memory"):
+            program(both[1:], both[:3])
+        for array in (torch.ones(3).to_sparse(), torch.quantize_per_tensor(torch.ones(3), 1.0, 0, torch.qint8)):
+            with self.assertRaises(cleave.UnsupportedError):
+                program(array, torch.ones(3))
+
+    def test_arguments_that_change_places(self):
+        def swap(x, y):
+            old = x.clone()
+            x.copy_(y)
+            y.copy_(old)
+            return x - y
+
+        program = cleave.compile(swap, (torch.ones(2), torch.ones(2)), threads=1)
+        x, y = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 5.0])
+        torch.testing.assert_close(program(x, y), torch.tensor([2.0, 3.0]))
+        self.assertEqual((x.tolist(), y.tolist()), ([3, 5], [1, 2]))
+
+    def test_a_buffer_that_changes_is_no_argument(self):
+        class Sum(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("total", torch.zeros(4))
+
+            def forward(self, x):
+                self.total += 1
+                return x * 2
+
+        module = Sum()
+        program = cleave.compile(module, (torch.zeros(4),), threads=1)
+        with self.assertRaisesRegex(cleave.InvalidError, "`total` and the argument `x` share memory"):
+            program(module.total)
 
     def test_an_output_that_comes_twice_is_one_tensor(self):
         def f(x):
@@ -358,7 +412,100 @@ class Operators(unittest.TestCase):
                         torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5, equal_nan=True)
 
 
+table = torch.arange(20.0).reshape(5, 4)
+# The function, arguments that eager takes, arguments of the same shapes that it refuses.
+REFUSED_BY_DATA = {
+    "index": (lambda x, i: x[i], [1, -5], [1, 5]),
+    "a computed index": (lambda x, i: x[:, i * 2], [1, -2], [1, -3]),
+    "embedding": (lambda x, i: F.embedding(i.to(torch.int32), x), [4, 0], [4, -1]),
+    "gather": (lambda x, i: torch.gather(x, 1, i[:, None]), [3, 0], [3, 4]),
+    "index_select": (lambda x, i: x.index_select(1, i), [3, 0], [-1, 0]),
+    "scatter": (lambda x, i: x.scatter(0, i[:, None] + 1, 7.0), [3, -1], [4, -1]),
+    "index_put": (lambda x, i: x.index_add(0, i, x[:2]), [3, 4], [3, 5]),
+    "put": (lambda x, i: x.put(i, x[0, :2]), [19, -20], [20, 0]),
+    "cross entropy": (lambda x, i: F.cross_entropy(x[:2], i), [3, -100], [4, 0]),
+    "floor division": (lambda x, i: (i + 9) // i, [3, -2], [3, 0]),
+    "a computed divisor": (lambda x, i: torch.remainder(i, i * i) + torch.fmod(i, i), [3, -2], [3, 0]),
+}
+
+
+class Data(unittest.TestCase):
+    def test_what_eager_refuses_is_refused(self):
+        def joined(x, *indices):
+            return [f(x, i) for (f, _, _), i in zip(REFUSED_BY_DATA.values(), indices)]
+
+        good = [torch.tensor(g) for _, g, _ in REFUSED_BY_DATA.values()]
+        torch._dynamo.reset()
+        compiled = torch.compile(joined, backend="cleave", options={"quiet": True})
+        program = cleave.compile(joined, (table, *good), threads=1, search=False)
+        with tempfile.TemporaryDirectory() as folder:
+            optimised = cleave.optimize(REFUSED_BY_DATA["a computed index"][0], (table, good[1]), **fast())
+            loaded = cleave.load(optimised.export(os.path.join(folder, "p")))
+        self.assertEqual(len(loaded.outputs), 1)
+        torch.testing.assert_close(loaded(table, good[1]), table[:, good[1] * 2])
+        with self.assertRaises(IndexError):
+            loaded(table, torch.tensor(REFUSED_BY_DATA["a computed index"][2]))
+        with torch.no_grad():
+            for call in (compiled, program):
+                for got, want in zip(call(table, *good), joined(table, *good)):
+                    torch.testing.assert_close(got, want)
+                for at, (name, (f, _, bad)) in enumerate(REFUSED_BY_DATA.items()):
+                    with self.subTest(name):
+                        wrong = [*good[:at], torch.tensor(bad), *good[at + 1:]]
+                        with self.assertRaises((IndexError, RuntimeError)) as eager:
+                            f(table, wrong[at])
+                        with self.assertRaises(type(eager.exception)) as ours:
+                            call(table, *wrong)
+                        self.assertIsInstance(ours.exception, cleave.InvalidError)
+
+    def test_what_is_known_needs_no_check(self):
+        def f(x, i):
+            n = torch.arange(x.shape[0])
+            return (x[n] + x[torch.tensor([0, 1, 2, -1, 4])] + x[i % 5] + x[i.clamp(-5, 4)] + x[x.argmax(0)[:1]] + x[x.sort(0).indices[:, 0]]
+                    + x[torch.where(i > 2, i.new_full((), 2), n // 2)] + x[torch.minimum(i.abs() % 7, n)])
+
+        rows = torch.export.Dim("rows", min=5, max=9)
+        for shapes in (None, (None, None), ({0: rows}, {0: rows})):
+            program = fx.export(f, (table, torch.arange(5)), None, shapes) if shapes is None or shapes[0] is None else fx.export(
+                lambda x, i: x[torch.arange(x.shape[0])], (table, torch.arange(5)), None, shapes)
+            self.assertEqual((program.looks, [name for name, _, _ in program.graph.outputs()]), ([], ["out0"]))
+
+
 class Backend(unittest.TestCase):
+    def test_threads_that_look_it_up_at_once(self):
+        code = (
+            "import threading, torch\n"
+            "start = threading.Barrier(4)\n"
+            "def work(i):\n"
+            "    start.wait()\n"
+            "    if i == 0: import cleave.backend\n"
+            "    f = torch.compile(torch.nn.Linear(4, 4).eval(), backend='cleave', options={'quiet': True})\n"
+            "    with torch.no_grad(): f(torch.ones(2, 4))\n"
+            "    print('ok')\n"
+            "threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]\n"
+            "[t.start() for t in threads]\n"
+            "[t.join() for t in threads]\n")
+        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=300)
+        self.assertEqual((done.stdout, done.stderr), ("ok\n" * 4, ""))  # nor does the interpreter's end say anything
+
+    def test_views_of_one_tensor(self):
+        def f(x, y):
+            x.add_(1)
+            return y * 2
+
+        def views(a):
+            return a[:3], a[1:]
+
+        for dynamic in (False, True):
+            compiled = self.compiled(f, dynamic=dynamic, options={"quiet": True})
+            with torch.no_grad():
+                torch.testing.assert_close(compiled(torch.zeros(3), torch.zeros(3)), torch.zeros(3))
+                a, b = torch.zeros(4), torch.zeros(4)
+                torch.testing.assert_close(compiled(*views(a)), f(*views(b)))
+                torch.testing.assert_close(a, b)
+                torch.testing.assert_close(compiled(b, b), f(a, a))
+                torch.testing.assert_close(compiled(torch.zeros(3), torch.zeros(3)), torch.zeros(3))
+
     def compiled(self, module, **options):
         torch._dynamo.reset()
         return torch.compile(module, backend="cleave", **options)
@@ -562,8 +709,9 @@ class Backend(unittest.TestCase):
         self.assertIsNotNone(module.weight.grad)
 
     def test_wrong_options(self):
-        for options in ({"mode": "fastest"}, {"options": {"speed": 9}}):
-            with self.assertRaises(Exception):
+        for options, said in (({"mode": "fastest"}, "fastest"), ({"options": {"speed": 9}}, "speed"), ({"options": {"quiet": 1}}, "quiet"),
+                              ({"options": {"freeze": "no"}}, "freeze"), ({"options": {"budget": "fast"}}, "budget")):
+            with self.subTest(said), self.assertRaisesRegex(Exception, said):
                 self.run_quietly(self.compiled(torch.nn.ReLU(), **options), torch.randn(2))
 
 
