@@ -171,98 +171,7 @@ void Analysis::idle_loops() {
   }
 }
 
-std::vector<uint32_t> common_loops(const EquationInfo& a, const EquationInfo& b) {
-  std::vector<uint32_t> out;
-  for (size_t i = 0; i < a.loops.size() && i < b.loops.size() && a.loops[i] == b.loops[i]; ++i)
-    out.push_back(a.loops[i]);
-  return out;
-}
-
-std::optional<std::vector<std::pair<int64_t, int64_t>>> written_box(const Program& p, const EquationInfo& w) {
-  std::set<uint32_t> free;
-  for (uint32_t l : w.loops) free.insert(p.symbol(l).index);
-  const auto box = box_of(p, w, free);
-  if (!box) return std::nullopt;
-  std::vector<std::pair<int64_t, int64_t>> sides;
-  for (const auto& side : box->sides) {
-    const auto c = p.pool().as_constant(side.fixed);
-    if (!c || side.end) return std::nullopt;
-    sides.push_back({*c + side.lo, *c + side.hi});
-  }
-  return sides;
-}
-
-bool written_in_same_iteration(const Program& p, const Access& r, const EquationInfo& w) {
-  if (w.item >= r.item) return false;
-  const EquationInfo& reader = p.equations()[p.equation_of(r.item)];
-  std::set<uint32_t> free;
-  for (size_t i = common_loops(reader, w).size(); i < w.loops.size(); ++i) free.insert(p.symbol(w.loops[i]).index);
-  const auto box = box_of(p, w, free);
-  if (!box) return false;
-  sym::Pool& pool = p.pool();
-  for (size_t d = 0; d < r.subscripts.size(); ++d) {
-    const Box::Side& side = box->sides[d];
-    const sym::Expr at = pool.sub(r.subscripts[d], side.fixed);
-    const Interval i = range_under(pool, at, r.constraints);
-    if (i.lo < side.lo) return false;
-    if (!side.end) {
-      if (i.hi > side.hi) return false;
-    } else if (range_under(pool, pool.add(pool.sub(*side.end, at), -1), r.constraints).lo < 0) {
-      return false;
-    }
-  }
-  return true;
-}
-
-namespace {
-
-// The write happened in an earlier iteration of the loops around both, at a constant distance.
-bool written_in_earlier_iteration(const Program& p, const Access& r, const EquationInfo& w) {
-  const EquationInfo& reader = p.equations()[p.equation_of(r.item)];
-  const auto common = common_loops(reader, w);
-  if (common.size() != w.loops.size()) return false;
-  const Access& write = p.accesses()[w.first_access];
-  std::map<uint32_t, int64_t> back;  // loop -> iterations ago
-  for (size_t d = 0; d < write.subscripts.size(); ++d) {
-    const auto offset = p.pool().as_constant(p.pool().sub(write.subscripts[d], r.subscripts[d]));
-    if (!offset) return false;
-    if (*offset == 0) {
-      // The same place in the same iterations of the loops that it depends on.
-      for (uint32_t l : common)
-        if (p.pool().mentions(write.subscripts[d], p.symbol(l)) && back.try_emplace(l, 0).first->second != 0)
-          return false;
-      continue;
-    }
-    // The subscript of the write is a number, or one index and a number.
-    std::optional<sym::Expr> index;
-    for (const auto& t : p.pool().terms(write.subscripts[d])) {
-      if (t.atoms.empty()) continue;
-      if (index || t.atoms.size() != 1 || t.coefficient != 1) return false;
-      index = t.atoms[0];
-    }
-    if (!index) return false;
-    bool found = false;
-    for (uint32_t l : common)
-      if (p.symbol(l) == *index) found = back.try_emplace(l, *offset).second;
-    if (!found) return false;
-  }
-  bool earlier = false;
-  for (uint32_t l : common) {
-    const auto it = back.find(l);
-    const int64_t distance = it == back.end() ? 0 : it->second;
-    if (!earlier && distance < 0) return false;
-    earlier = earlier || distance > 0;
-    if (distance == 0) continue;
-    const auto n = p.extent(l);
-    const Interval i = range_under(p.pool(), p.pool().add(p.symbol(l), -distance), r.constraints);
-    if (!n || i.lo < 0 || i.hi >= *n) return false;
-  }
-  return earlier || w.item < r.item;
-}
-
-}  // namespace
-
-// 2.2 rule 3: what is read was written before. Four ways of knowing, in the order of their cost.
+// 2.2 rule 3: what is read was written before. Three ways of knowing, in the order of their cost.
 void Analysis::initialisation() {
   std::map<uint32_t, std::vector<const EquationInfo*>> writers;
   for (const EquationInfo& q : p_.equations_) writers[q.target].push_back(&q);
@@ -285,13 +194,7 @@ void Analysis::initialisation() {
       const Variable& v = p_.variables_[r.variable];
       if (r.write || (v.known() && v.role != Role::output) || (r.self && q.initialises)) continue;
       bool proved = whole(r.variable, p_.top_of(r.item));
-      // The last writers before the read, and one behind it, say most.
-      const auto& all = writers[r.variable];
-      size_t tried = 0;
-      for (size_t k = all.size(); k-- > 0 && !proved && tried < 64; ++tried) {
-        const EquationInfo* w = all[k];
-        proved = written_in_same_iteration(p_, r, *w) || written_in_earlier_iteration(p_, r, *w);
-      }
+      proved = proved || written_before(p_, r, writers[r.variable]);
       std::string how = "is not proved to be written before it is read";
       if (!proved) {
         if (!shadow) shadow = run_shadow(p_);

@@ -16,6 +16,8 @@ Interval index_range(const Program& p, uint32_t loop) {
   return {0, e.hi >= kHuge ? kHuge : std::max<int64_t>(e.hi - 1, 0)};
 }
 
+int64_t floor_div(int64_t a, int64_t b) { return a / b - ((a % b != 0) && ((a < 0) != (b < 0))); }
+
 // Is the form never 0? What its terms that g divides leave over has to meet a multiple of g, for each coefficient g and
 // for the divisor of all (`a*100+c*10+d` differs from itself in another iteration of any of its loops).
 bool never_zero(sym::Pool& pool, sym::Expr form) {
@@ -122,24 +124,24 @@ bool below(const EquationInfo& q, uint32_t loop) {
 
 }  // namespace
 
-bool private_to(const Program& p, uint32_t variable, uint32_t loop) {
+std::optional<std::string> not_private(const Program& p, uint32_t variable, uint32_t loop) {
+  const std::string& index = p.syntax().text(p.syntax().loops[loop].index);
+  std::vector<const EquationInfo*> writers;
+  for (const EquationInfo& w : p.equations())
+    if (w.target == variable && below(w, loop)) writers.push_back(&w);
   for (const Access& r : p.accesses()) {
     const EquationInfo& q = p.equations()[p.equation_of(r.item)];
     if (r.variable != variable) continue;
-    if (!below(q, loop)) return false;  // seen from outside
+    if (!below(q, loop)) return fmt::format("`{}` is outside `{}`", print(p.syntax(), r.expr), index);
     if (r.write) continue;
     // An accumulator starts in the iteration when its first value is set there: over loops inside this one.
     if (r.self && q.initialises && std::find(q.reductions.begin(), q.reductions.end(), loop) == q.reductions.end())
       continue;
-    bool found = false;
-    for (const EquationInfo& w : p.equations()) {
-      if (w.target != variable || found) continue;
-      const auto common = common_loops(q, w);
-      found = std::find(common.begin(), common.end(), loop) != common.end() && written_in_same_iteration(p, r, w);
-    }
-    if (!found) return false;
+    if (!written_before(p, r, writers, loop))
+      return fmt::format("`{}` is not proved to be written in the iteration of `{}` that reads it",
+                         print(p.syntax(), r.expr), index);
   }
-  return true;
+  return std::nullopt;
 }
 
 Answer independent(const Program& p, uint32_t loop) {
@@ -174,16 +176,24 @@ Answer independent(const Program& p, uint32_t loop) {
       for (const Access* a : list) self = self || (!a->write && !a->self);
       if (!mentions && !self) continue;
     }
-    if (p.variables()[v].scope != Scope::global && private_to(p, v, loop)) continue;
+    const bool own = p.variables()[v].scope != Scope::global;
+    const auto shared = own ? not_private(p, v, loop) : std::nullopt;
+    if (own && !shared) continue;
     if (list.size() > 1000) return {Proof::unknown, "there are too many mentions of one variable in it"};
     for (const Access* w : list) {
       if (!w->write) continue;
       for (const Access* a : list)
         for (int sign : {1, -1}) {
           if (meet(p, *w, *a, loop, sign) == Proof::no) continue;
-          return {Proof::unknown,
-                  fmt::format("an iteration writes `{}`, which another {} as `{}`", print(p.syntax(), w->expr),
-                              a->write ? "writes" : "reads", print(p.syntax(), a->expr))};
+          std::string why =
+              fmt::format("an iteration writes `{}`, which another {} as `{}`", print(p.syntax(), w->expr),
+                          a->write ? "writes" : "reads", print(p.syntax(), a->expr));
+          // What would make it private, or what keeps it from being that.
+          if (shared)
+            why += "; each would have its own, but " + *shared;
+          else if (!p.variables()[v].known() && private_to(p, v, loop))
+            why += fmt::format("; with the scope l each has its own `{}`", p.name(v));
+          return {Proof::unknown, why};
         }
     }
   }
@@ -218,31 +228,28 @@ std::vector<Dependence> dependences(const Program& p, uint32_t item_a, uint32_t 
       d.distance.assign(d.loops.size(), std::nullopt);
       bool never = false;
       for (size_t k = 0; k < x.subscripts.size() && !never; ++k) {
-        const sym::Expr difference = pool.sub(x.subscripts[k], pool.substitute(y.subscripts[k], other));
+        sym::Expr difference = pool.sub(x.subscripts[k], pool.substitute(y.subscripts[k], other));
         never = never_zero(pool, difference);
-        // One step and a number: that is its distance.
-        std::optional<std::pair<size_t, int64_t>> one;
-        int64_t constant = 0;
-        bool simple = true;
-        for (const auto& t : pool.terms(difference)) {
-          if (t.atoms.empty()) {
-            constant = t.coefficient;
-          } else if (!one && t.atoms.size() == 1 && steps.contains(t.atoms[0])) {
-            one = {{steps[t.atoms[0]], t.coefficient}};
-          } else {
-            simple = false;
+        // What stands beside a step leaves it one value, or none: `64*d + w` with w below 64 is 0 where d is. What is
+        // known of one step says more of the others.
+        for (bool again = true; again && !never;) {
+          again = false;
+          for (const auto& t : pool.terms(difference)) {
+            if (t.atoms.size() != 1 || !steps.contains(t.atoms[0])) continue;
+            const Interval left = pool.bounds(pool.sub(difference, pool.mul(t.atoms[0], t.coefficient)));
+            if (left.lo <= -kHuge || left.hi >= kHuge) continue;
+            const int64_t c = std::abs(t.coefficient);
+            const Interval of = t.coefficient > 0 ? Interval{-left.hi, -left.lo} : left;
+            const int64_t lo = -floor_div(-of.lo, c), hi = floor_div(of.hi, c);
+            never = lo > hi;
+            if (lo != hi) continue;
+            auto& known = d.distance[steps[t.atoms[0]]];
+            never = known && *known != lo;
+            known = lo;
+            difference = pool.substitute(difference, {{t.atoms[0], pool.constant(lo)}});
+            again = true;
+            break;
           }
-        }
-        if (!simple || never) continue;
-        if (!one) {
-          never = constant != 0;
-        } else if (constant % one->second != 0) {
-          never = true;
-        } else {
-          const int64_t distance = -constant / one->second;
-          auto& known = d.distance[one->first];
-          never = known && *known != distance;
-          known = distance;
         }
       }
       if (!never) out.push_back(std::move(d));

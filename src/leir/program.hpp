@@ -118,15 +118,20 @@ Checked check(Syntax syntax, const CheckOptions& options = {});
 // scalars stay inputs. An unknown name, or a variable that is no integer scalar, is an error.
 Result<Syntax> bind(const Syntax& syntax, const std::map<std::string, int64_t>& values);
 
-// In every iteration of the loops around both, has the write of `w` covered what the access reads before it does?
-bool written_in_same_iteration(const Program& program, const Access& read, const EquationInfo& w);
+// Is what the access reads written before by the equations in `writers` (of its variable, in order)? With `within`, a
+// loop around the read: in the same iteration of that loop. One-sided: false means that the forms do not show it.
+bool written_before(const Program& program, const Access& read, std::span<const EquationInfo* const> writers,
+                    std::optional<uint32_t> within = std::nullopt);
 // The box that an equation writes over all its loops, as (lo, hi) a position; nullopt when it is no constant box.
 std::optional<std::vector<std::pair<int64_t, int64_t>>> written_box(const Program& program, const EquationInfo& w);
 std::vector<uint32_t> common_loops(const EquationInfo& a, const EquationInfo& b);
 
 // D19: is every read of the variable inside an iteration of the loop behind a write in the same iteration, and is it
-// never seen from outside? Then each iteration may have a copy of its own.
-bool private_to(const Program& program, uint32_t variable, uint32_t loop);
+// never seen from outside? Then each iteration may have a copy of its own. Otherwise: why this is not known.
+std::optional<std::string> not_private(const Program& program, uint32_t variable, uint32_t loop);
+inline bool private_to(const Program& program, uint32_t variable, uint32_t loop) {
+  return !not_private(program, variable, loop);
+}
 
 // May the loop run in any order (kinds P, V, B)? A recognised reduction over it counts as yes.
 Answer independent(const Program& program, uint32_t loop);

@@ -140,6 +140,49 @@ TEST(Check, RecurrencesMayRunBesideSplitAxes) {
       leir_read_before_write);
 }
 
+// Too large to be followed element by element: the forms have to show that each iteration writes what it reads.
+TEST(Check, RecurrencesMayRunOverPrivateMemory) {
+  const std::string h = "in A f32[40000,50];out C f32[40000,51];P^{40000}_{a=0}[";
+  const auto own = [](std::string text) {
+    for (size_t i = text.find("D_"); i != std::string::npos; i = text.find("D_", i)) text.replace(i, 1, "D^{f32,l}");
+    return text;
+  };
+  const std::string out = "L^{51}_{c=0}[C_{a,c}=D_{c};];];";
+  // Guarded, behind a first element, of the second order, and over rows that are read backwards.
+  ACCEPTS(own(h + "L^{51}_{c=0}[D_{c}=if_then_else(c<1,0,D_{c-1}*2)+a;];" + out));
+  ACCEPTS(own(h + "D_{0}=1;L^{50}_{c=0}[D_{c+1}=D_{c}*2+A_{a,c};];" + out));
+  ACCEPTS(own(h + "D_{0}=1;D_{1}=2;L^{49}_{c=0}[D_{c+2}=D_{c+1}+D_{c};];" + out));
+  ACCEPTS(
+      own("in A f32[40000,50];out C f32[40000,51];P^{40000}_{a=0}[L^{51}_{d=0}[D_{0,d}=d;];L^{9}_{c=0}L^{51}_{d=0}["
+          "D_{c+1,d}=D_{c,50-d}*2;];L^{51}_{d=0}[C_{a,d}=D_{9,d};];];"));
+  // A number, and parts that several equations write.
+  ACCEPTS(
+      "in A f32[40000,50];out C f32[40000];P^{40000}_{a=0}[L^{50}_{c=0}[D^{f32,l}=if_then_else(c==0,0,D^{f32,l}*2)+A_{"
+      "a,c};];C_{a}=D^{f32,l};];");
+  ACCEPTS(own(h + "L^{20}_{c=0}[D_{c}=A_{a,c};];L^{31}_{c=0}[D_{c+20}=a;];" + out));
+  // What the iteration before left behind is no private memory, and the message says so.
+  for (const std::string& body :
+       {"D_{0}=if_then_else(a<1,0,D_{50});L^{50}_{c=0}[D_{c+1}=D_{c}*2;];",
+        "L^{50}_{c=0}[D_{c+1}=if_then_else(a<1,0,D_{c+1});];D_{0}=1;",
+        "L^{49}_{c=0}[D_{c}=A_{a,c};];L^{51}_{c=0}[D_{c}=if_then_else(c<49|a<1,0,D_{c});];"}) {
+    const Checked c = run(own(h + body + out));
+    EXPECT_FALSE(c.program) << body;
+    EXPECT_TRUE(has(c, Code::leir_read_before_write) ||
+                why(c).find("each would have its own, but `D^{f32,l}_{") != std::string::npos)
+        << why(c);
+  }
+  // In global memory the iterations share it: the scope is the way out.
+  EXPECT_THAT(why(run(h + "D_{0}=1;L^{50}_{c=0}[D_{c+1}=D_{c}*2+A_{a,c};];" + out)),
+              testing::HasSubstr("with the scope l each has its own `D`"));
+}
+
+// A loop that runs less often in the iteration before has not written everything there.
+TEST(Check, RecurrencesReadWhatEarlierIterationsWrote) {
+  const std::string h = "in A f32[900,900];out C f32[900];L^{900}_{a=0}[C_{a}=0;];";
+  ACCEPTS(h + "L^{900}_{a=0}L^{900-a}_{c=0}[D_{a,c}=if_then_else(a<1,0,D_{a-1,c})+A_{a,c};];");
+  REFUSES(h + "L^{900}_{a=0}L^{a+1}_{c=0}[D_{a,c}=if_then_else(a<1,0,D_{a-1,c})+A_{a,c};];", leir_read_before_write);
+}
+
 TEST(Check, KnowsAccumulatorsByTheirPlaceInTheChain) {
   auto kind = [](const std::string& value) {
     const Checked c = run("in A f32[4];in E f32[4];out C f32[1];L^{1}_{a=0}L^{4}_{c=0}[C_{a}=" + value + ";];");
