@@ -151,6 +151,27 @@ std::optional<std::vector<Linear>> Expression::constraints(NodeId condition) con
     }
     if (n.act != Act::compare || !forms_[o[0]] || !forms_[o[1]]) return std::nullopt;
     std::optional<Linear> form;
+    if (n.comparison == leir::Comparison::eq || n.comparison == leir::Comparison::ne) {
+      form = sum(*forms_[o[0]], *forms_[o[1]], -1);
+      if (!form) return std::nullopt;
+      // Equal at one end of the range is a comparison; elsewhere it is two, and unequal is none.
+      const auto [least, most] = reach(*form);
+      if (n.comparison == leir::Comparison::eq) {
+        if (most > 0) out.push_back(scaled(*form, -1));
+        if (least < 0) out.push_back(*form);
+        if (most <= 0 && least >= 0) out.push_back(Linear{0, {}});
+      } else if (least >= 0) {
+        --form->constant;
+        out.push_back(*form);
+      } else if (most <= 0) {
+        *form = scaled(*form, -1);
+        --form->constant;
+        out.push_back(*form);
+      } else {
+        return std::nullopt;
+      }
+      continue;
+    }
     switch (n.comparison) {
       case leir::Comparison::lt:
       case leir::Comparison::le: form = sum(*forms_[o[1]], *forms_[o[0]], -1); break;
@@ -165,6 +186,12 @@ std::optional<std::vector<Linear>> Expression::constraints(NodeId condition) con
   return out;
 }
 
+std::pair<int64_t, int64_t> Expression::reach(const Linear& form) const {
+  int64_t least = form.constant, most = form.constant;
+  for (const auto& [loop, factor] : form.terms) (factor < 0 ? least : most) += factor * (lifter_.extents()[loop] - 1);
+  return {least, most};
+}
+
 const leir::Access* Expression::access(const leir::Node& load) const {
   return load.meaning == kNone ? nullptr : &around_.program.accesses()[load.meaning];
 }
@@ -173,7 +200,8 @@ std::vector<std::optional<Linear>> Expression::places(const leir::Access& a) con
   std::vector<std::optional<Linear>> out;
   for (uint32_t loop : around_.copies(a.variable)) {
     const auto k = position(loop);
-    out.push_back(k ? std::optional(Linear{0, {{*k, 1}}}) : std::nullopt);
+    const int64_t before = around_.carried(a) == loop ? -1 : 0;
+    out.push_back(k ? std::optional(Linear{before, {{*k, 1}}}) : std::nullopt);
   }
   for (sym::Expr form : a.subscripts) out.push_back(linear(form));
   return out;
@@ -217,11 +245,7 @@ std::optional<Expression::Guard> Expression::guard(NodeId select) const {
       inside.push_back(at);
       inside.push_back(*sum(Linear{v.shape[d] - 1, {}}, at, -1));
     }
-    auto certain = [&](const Linear& f) {
-      int64_t least = f.constant;
-      for (const auto& [loop, factor] : f.terms) least += factor < 0 ? factor * (lifter_.extents()[loop] - 1) : 0;
-      return least >= 0;
-    };
+    auto certain = [&](const Linear& f) { return reach(f).first >= 0; };
     const bool same = std::all_of(tests->begin(), tests->end(), [&](const Linear& t) {
       return certain(t) || std::find(inside.begin(), inside.end(), t) != inside.end();
     });

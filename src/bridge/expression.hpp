@@ -15,6 +15,8 @@ struct Surroundings {
   std::function<Result<ValueId>(uint32_t variable)> value;  // a variable as it is now, whole
   // Loops that a variable has a copy for each iteration of: axes before its own.
   std::function<const std::vector<uint32_t>&(uint32_t variable)> copies;
+  // Of a mention that reads the copy of the iteration before: which loop's.
+  std::function<std::optional<uint32_t>(const leir::Access&)> carried;
 };
 
 class Expression {
@@ -29,6 +31,8 @@ class Expression {
   std::optional<uint32_t> position(uint32_t loop) const;
   // Forms that are at least 0 exactly when the condition holds; nullopt when it is no conjunction of such comparisons.
   std::optional<std::vector<Linear>> constraints(leir::NodeId condition) const;
+  // The least and the largest value of a form over all loops.
+  std::pair<int64_t, int64_t> reach(const Linear& form) const;
   // The places of a load (of its target, for an equation's first access): copies first.
   std::vector<std::optional<Linear>> places(const leir::Access& access) const;
 

@@ -77,7 +77,8 @@ class Raiser {
                           fmt::format("`{}` is {}, which graphs have not", p_.name(v), leir::name(var.type)))};
     State s;
     std::vector<uint32_t> copies;
-    if (!var.known()) copies = loops_with_copies(v);
+    std::optional<Carried> carried;
+    if (!var.known()) copies = loops_with_copies(v, carried);
     if (var.known() && var.role != leir::Role::output) {
       const auto constant = constants_.find(p_.name(v));
       s.value = constant == constants_.end() ? b_.input(p_.name(v), *dtype, b_.shape(var.shape))
@@ -88,11 +89,19 @@ class Raiser {
     }
     states_.push_back(std::move(s));
     copies_.push_back(std::move(copies));
+    carried_.push_back(carried);
     return {};
   }
 
-  // Loops around all mentions of an intermediate that it lives within, though no subscript says so.
-  std::vector<uint32_t> loops_with_copies(uint32_t v) const {
+  // A read of what the iteration before left in a variable.
+  struct Carried {
+    leir::ExprId read;
+    uint32_t loop;
+  };
+
+  // Loops around all mentions of an intermediate that it lives within, though no subscript says so. One of them may
+  // hand the variable on to its next iteration, if it is written once in each.
+  std::vector<uint32_t> loops_with_copies(uint32_t v, std::optional<Carried>& carried) const {
     std::optional<std::vector<uint32_t>> common;
     std::set<uint32_t> mentioned;
     for (const Access& a : p_.accesses()) {
@@ -105,8 +114,29 @@ class Raiser {
           if (p_.pool().mentions(s, p_.symbol(l))) mentioned.insert(l);
     }
     std::vector<uint32_t> out;
-    for (uint32_t l : common.value_or(std::vector<uint32_t>{}))
-      if (!mentioned.contains(l) && p_.extent(l).value_or(2) != 1 && leir::private_to(p_, v, l)) out.push_back(l);
+    for (uint32_t l : common.value_or(std::vector<uint32_t>{})) {
+      if (mentioned.contains(l) || p_.extent(l).value_or(2) == 1) continue;
+      if (!leir::private_to(p_, v, l)) {
+        const auto read = carried ? std::nullopt : read_of_iteration_before(v, l);
+        if (!read) continue;
+        carried = Carried{*read, l};
+      }
+      out.push_back(l);
+    }
+    return out;
+  }
+  // The one read of a variable that is not written before it in the same iteration: in the one equation that writes it.
+  std::optional<leir::ExprId> read_of_iteration_before(uint32_t v, uint32_t loop) const {
+    std::vector<const EquationInfo*> writers;
+    for (const EquationInfo& q : p_.equations())
+      if (q.target == v) writers.push_back(&q);
+    if (writers.size() != 1 || writers[0]->accumulation != Accumulation::none) return std::nullopt;
+    std::optional<leir::ExprId> out;
+    for (const Access& a : p_.accesses()) {
+      if (a.variable != v || a.write || leir::written_before(p_, a, writers, loop)) continue;
+      if (out || a.item != writers[0]->item) return std::nullopt;
+      out = a.expr;
+    }
     return out;
   }
 
@@ -168,6 +198,24 @@ class Raiser {
     std::vector<int64_t> high;
     for (size_t k = 0; k < shape.size(); ++k) high.push_back(shape[k] - from[k] - part[k]);
     return node(Op::pad, {value}, {{"low", from}, {"high", high}});
+  }
+
+  // What stands beyond the variable is of tiles that are cut short: it is not written.
+  Diagnostics cut(uint32_t v, Lifter::Box& box) {
+    const std::vector<int64_t> shape = full_shape(v);
+    for (size_t k = 0; k < shape.size(); ++k) {
+      const int64_t inside = shape[k] - box.from[k];
+      if (box.shape[k] <= inside) continue;
+      const int64_t from[] = {0}, to[] = {inside};
+      auto part = node(Op::slice, {box.value},
+                       {{"axes", std::vector<int64_t>{static_cast<int64_t>(k)}},
+                        {"starts", b_.shape(from)},
+                        {"stops", b_.shape(to)}});
+      if (!part) return part.errors();
+      box.value = *part;
+      box.shape[k] = inside;
+    }
+    return {};
   }
 
   Diagnostics update(uint32_t v, const Lifter::Box& box, std::optional<double> splat) {
@@ -254,7 +302,11 @@ class Raiser {
     if (!code) return code.errors();
     Lifter lifter(b_, std::move(extents));
     const Surroundings around{p_, q.loops, [this](uint32_t v) { return whole(v); },
-                              [this](uint32_t v) -> const std::vector<uint32_t>& { return copies_[v]; }};
+                              [this](uint32_t v) -> const std::vector<uint32_t>& { return copies_[v]; },
+                              [this](const Access& a) -> std::optional<uint32_t> {
+                                const auto& c = carried_[a.variable];
+                                return c && c->read == a.expr ? std::optional(c->loop) : std::nullopt;
+                              }};
     Expression expression(around, lifter, code->code);
     return Equation{*this, q, *code, lifter, around, expression}.run();
   }
@@ -290,6 +342,7 @@ class Raiser {
       auto box = lifter.place(*stored, at);
       if (!box) return box.errors();
       if (!*box) return refuse("writes with gaps between the elements, or along a diagonal");
+      if (Diagnostics bad = r.cut(q.target, **box); !bad.empty()) return bad;
       std::optional<double> splat;
       const leir::Node& root = node(code.code.root);
       if (root.act == leir::Act::real) splat = root.real;
@@ -298,24 +351,33 @@ class Raiser {
     }
 
     Result<Lifted> lifted() {
+      if (const auto product = multiply_add()) {
+        TRY_ASSIGN(const auto mask, region());
+        TRY_ASSIGN(const Lifted x, expression.lift(product->first));
+        TRY_ASSIGN(const Lifted y, expression.lift(product->second));
+        TRY_ASSIGN(Lifted all, lifter.apply(Op::mul, {x, y}));
+        return accumulated(Accumulation::sum, std::move(all), mask);
+      }
       const auto recurrence = self_reads();
       if (recurrence.again) {
         if (q.accumulation != Accumulation::none) return refuse(*recurrence.again);
         TRY_ASSIGN(const auto scan, scanned());
         if (scan) return *scan;
+        TRY_ASSIGN(const auto reduced, restarted());
+        if (reduced) return *reduced;
         return refuse(*recurrence.again);
       }
       TRY_ASSIGN(const auto mask, region());
       TRY_ASSIGN(Lifted x, expression.lift(code.code.root));
-      if (q.accumulation != Accumulation::none) return accumulated(std::move(x), mask);
+      if (q.accumulation != Accumulation::none) return accumulated(q.accumulation, std::move(x), mask);
       for (uint32_t k = 0; k < q.loops.size(); ++k) {
         if (in_target[k]) continue;
         if (mask && std::find(mask->axes.begin(), mask->axes.end(), k) != mask->axes.end())
           return refuse(fmt::format("is written again in each iteration of `{}`, whose extent varies", loop_name(k)));
         TRY_ASSIGN(x, lifter.last(x, k));
       }
-      if (mask) {
-        if (!r.states_[q.target].written) return refuse("writes a part that is no box");
+      // Elements that nothing writes are never read.
+      if (mask && r.states_[q.target].written) {
         TRY_ASSIGN(const Lifted old, before());
         TRY_ASSIGN(x, lifter.cast(x, lifter.dtype(old)));
         TRY_ASSIGN(x, lifter.apply(Op::where, {*mask, x, old}));
@@ -323,8 +385,23 @@ class Raiser {
       return x;
     }
 
-    Result<Lifted> accumulated(Lifted x, const std::optional<Lifted>& mask) {
-      const Reduction& kind = reduction(q.accumulation);
+    // `T = fma(x, y, T)`: a sum whose first value an equation before it wrote. The factors.
+    std::optional<std::pair<leir::NodeId, leir::NodeId>> multiply_add() const {
+      const leir::Node& root = node(code.code.root);
+      if (root.act != leir::Act::call || root.function != leir::Function::fma) return std::nullopt;
+      const auto o = code.code.operands_of(code.code.root);
+      const leir::Node& old = node(o[2]);
+      if (old.act != leir::Act::load || old.variable != q.target || old.meaning == kNone || reads_target(o[0]) ||
+          reads_target(o[1]))
+        return std::nullopt;
+      const auto places = expression.places(r.p_.accesses()[old.meaning]);
+      for (size_t d = 0; d < at.size(); ++d)
+        if (places[d] != at[d]) return std::nullopt;
+      return std::pair(o[0], o[1]);
+    }
+
+    Result<Lifted> accumulated(Accumulation accumulation, Lifted x, const std::optional<Lifted>& mask) {
+      const Reduction& kind = reduction(accumulation);
       const leir::Type type = r.p_.variables()[q.target].type;
       const leir::Node& root = node(code.code.root);
       if (!leir::is_real(type) && (leir::is_real(root.cls) || type == leir::Type::boolean))
@@ -342,7 +419,7 @@ class Raiser {
         double identity = kind.identity;
         if (!leir::is_real(type) && std::isinf(identity))
           return refuse("is an integer extremum over a loop whose extent varies");
-        TRY_ASSIGN(x, lifter.apply(Op::where, {*mask, x, lifter.literal(identity, lifter.dtype(x))}));
+        TRY_ASSIGN(x, masked(x, *mask, identity, kind.reduce == Op::sum));
       }
       TRY_ASSIGN(x, lifter.reduce(kind.reduce, x, over));
       const State& old = r.states_[q.target];
@@ -352,28 +429,82 @@ class Raiser {
       return lifter.apply(kind.combine, {start, x});
     }
 
+    // The identity where the loops do not run. Of a product that is summed, both factors: it stays a product.
+    Result<Lifted> masked(const Lifted& x, const Lifted& mask, double identity, bool summed) {
+      const auto within = [&](const Lifted& of) {
+        return std::includes(of.axes.begin(), of.axes.end(), mask.axes.begin(), mask.axes.end());
+      };
+      const auto chosen = [&](const Lifted& of) {
+        return lifter.apply(Op::where, {mask, of, lifter.literal(identity, lifter.dtype(of))});
+      };
+      if (!summed || !x.factors || !within(x.factors->first) || !within(x.factors->second)) return chosen(x);
+      TRY_ASSIGN(Lifted a, chosen(x.factors->first));
+      TRY_ASSIGN(Lifted b, chosen(x.factors->second));
+      return lifter.apply(Op::mul, {std::move(a), std::move(b)});
+    }
+
     // What the target's elements were before.
     Result<Lifted> before() {
       TRY_ASSIGN(const ValueId tensor, r.whole(q.target));
       return lifter.element(tensor, at, 0);
     }
 
-    // Where loops of varying extent run; nothing when all extents are numbers.
+    // Where loops of varying extent run; nothing when all extents are numbers, or tiles cut short at the end of an axis
+    // that is written: what stands beyond it is left out.
     Result<std::optional<Lifted>> region() {
       std::optional<Lifted> all;
+      const auto also = [&](Lifted test) -> Result<std::optional<Lifted>> {
+        if (!all) return std::optional(std::move(test));
+        TRY_ASSIGN(Lifted both, lifter.apply(Op::logical_and, {*all, test}));
+        return std::optional(std::move(both));
+      };
       for (uint32_t k = 0; k < q.loops.size(); ++k) {
         if (r.p_.extent(q.loops[k])) continue;
+        if (const auto tests = below_extent(k)) {
+          for (const Linear& form : *tests) {
+            TRY_ASSIGN(const Lifted x, lifter.linear(form));
+            TRY_ASSIGN(Lifted test, lifter.apply(Op::ge, {x, lifter.literal(0, DType::i64)}));
+            TRY_ASSIGN(all, also(std::move(test)));
+          }
+          continue;
+        }
         TRY_ASSIGN(const leir::Typed extent, leir::type_extent(r.p_, q.loops[k]));
         Expression bound(around, lifter, extent);
         TRY_ASSIGN(const Lifted n, bound.lift(extent.root));
         TRY_ASSIGN(const Lifted i, lifter.index(k));
         TRY_ASSIGN(Lifted test, lifter.apply(Op::lt, {i, n}));
-        if (all) {
-          TRY_ASSIGN(test, lifter.apply(Op::logical_and, {*all, test}));
-        }
-        all = std::move(test);
+        TRY_ASSIGN(all, also(std::move(test)));
       }
       return all;
+    }
+    // What has to be at least 0 for the index to be below its extent, a minimum of linear forms: without what holds
+    // everywhere, and what keeps the target inside its variable.
+    std::optional<std::vector<Linear>> below_extent(uint32_t k) const {
+      const sym::Pool& pool = r.p_.pool();
+      std::vector<sym::Expr> sides = {r.p_.extent_form(q.loops[k])};
+      std::vector<Linear> out;
+      const std::vector<int64_t> shape = r.full_shape(q.target);
+      for (size_t i = 0; i < sides.size(); ++i) {
+        if (pool.kind(sides[i]) == sym::Kind::min) {
+          if (sides.size() > 16) return std::nullopt;
+          const auto [x, y] = pool.operands(sides[i]);
+          sides.push_back(x);
+          sides.push_back(y);
+          continue;
+        }
+        auto form = expression.linear(sides[i]);
+        if (!form) return std::nullopt;
+        --form->constant;
+        if (--form->terms[k] == 0) form->terms.erase(k);
+        bool known = expression.reach(*form).first >= 0;
+        for (size_t d = 0; d < shape.size(); ++d) {
+          Linear inside{shape[d] - 1 - at[d].constant, {}};
+          for (const auto& [loop, factor] : at[d].terms) inside.terms[loop] = -factor;
+          known = known || inside == *form;
+        }
+        if (!known) out.push_back(std::move(*form));
+      }
+      return out;
     }
 
     struct SelfReads {
@@ -381,6 +512,9 @@ class Raiser {
     };
     SelfReads self_reads() const {
       const auto& copies = r.copies_[q.target];
+      if (const auto& c = r.carried_[q.target])
+        return {fmt::format("reads `{}`, which an earlier iteration of `{}` has written", print(r.p_.syntax(), c->read),
+                            r.p_.syntax().text(r.p_.syntax().loops[c->loop].index))};
       for (const leir::Dependence& d : leir::dependences(r.p_, q.item, q.item)) {
         const Access &from = r.p_.accesses()[d.from], &to = r.p_.accesses()[d.to];
         if (!from.write || to.write || to.self) continue;
@@ -395,15 +529,55 @@ class Raiser {
       return {};
     }
 
+    std::optional<Accumulation> kind_of_root() const {
+      const leir::Node& root = node(code.code.root);
+      if (root.act == leir::Act::add) return Accumulation::sum;
+      if (root.act == leir::Act::mul) return Accumulation::product;
+      if (root.act == leir::Act::call && root.function == leir::Function::max) return Accumulation::maximum;
+      if (root.act == leir::Act::call && root.function == leir::Function::min) return Accumulation::minimum;
+      return std::nullopt;
+    }
+
+    // `T = if_then_else(a==0,identity,T) + x`: an accumulation that says itself where it begins.
+    Result<std::optional<Lifted>> restarted() {
+      const std::optional<Lifted> none;
+      const std::optional<Accumulation> kind = kind_of_root();
+      if (!kind) return none;
+      const auto o = code.code.operands_of(code.code.root);
+      for (size_t side : {0u, 1u}) {
+        const leir::NodeId term = o[1 - side];
+        if (reads_target(term) || !begins_at_first(o[side], reduction(*kind).identity)) continue;
+        TRY_ASSIGN(const auto mask, region());
+        if (mask) return none;
+        TRY_ASSIGN(const Lifted x, expression.lift(term));
+        std::vector<uint32_t> over;
+        for (uint32_t k = 0; k < q.loops.size(); ++k)
+          if (!in_target[k]) over.push_back(k);
+        TRY_ASSIGN(Lifted sum, lifter.reduce(reduction(*kind).reduce, x, over));
+        return std::optional(std::move(sum));
+      }
+      return none;
+    }
+    // The target where it is written, but the identity in the first iteration of all loops that are no axes of it.
+    bool begins_at_first(leir::NodeId id, double identity) const {
+      const auto guarded = guarded_read(id, identity);
+      if (!guarded) return false;
+      std::set<uint32_t> open;
+      for (uint32_t k = 0; k < q.loops.size(); ++k)
+        if (!in_target[k] && lifter.extents()[k] > 1) open.insert(k);
+      for (const Linear& test : guarded->first) {
+        if (test.constant != 0) return false;
+        for (const auto& [loop, factor] : test.terms)
+          if (lifter.extents()[loop] > 1 && (factor >= 0 || open.erase(loop) == 0)) return false;
+      }
+      return open.empty() && guarded->places == at_places();
+    }
+    std::vector<std::optional<Linear>> at_places() const { return {at.begin(), at.end()}; }
+
     // `T_a = if_then_else(a<1,identity,T_{a-1}) + x`: a running sum, product or maximum.
     Result<std::optional<Lifted>> scanned() {
       const std::optional<Lifted> none;
-      const leir::Node& root = node(code.code.root);
-      std::optional<Accumulation> kind;
-      if (root.act == leir::Act::add) kind = Accumulation::sum;
-      if (root.act == leir::Act::mul) kind = Accumulation::product;
-      if (root.act == leir::Act::call && root.function == leir::Function::max) kind = Accumulation::maximum;
-      if (root.act == leir::Act::call && root.function == leir::Function::min) kind = Accumulation::minimum;
+      const std::optional<Accumulation> kind = kind_of_root();
       const auto o = code.code.operands_of(code.code.root);
       if (!kind) return none;
       for (int side : {0, 1}) {
@@ -439,28 +613,43 @@ class Raiser {
       }
       return false;
     }
-    // The loop whose previous iteration wrote what the node reads, with the identity in the first one.
-    std::optional<uint32_t> previous_element(leir::NodeId id, double identity) const {
+    // `if_then_else(first, identity, T_..)` or the other way round: when it is the identity, and which place is read.
+    struct GuardedRead {
+      std::vector<Linear> first;  // at least 0 exactly where the identity stands
+      std::vector<std::optional<Linear>> places;
+    };
+    std::optional<GuardedRead> guarded_read(leir::NodeId id, double identity) const {
       const leir::Node& n = node(id);
       if (n.act != leir::Act::select) return std::nullopt;
       const auto o = code.code.operands_of(id);
-      const auto tests = expression.constraints(o[0]);
-      if (!tests || tests->size() != 1 || (*tests)[0].terms.size() != 1) return std::nullopt;
-      const auto [loop, factor] = *(*tests)[0].terms.begin();
-      // `-a >= 0`: the first iteration; `a - 1 >= 0`: all others.
-      const bool first = factor == -1 && (*tests)[0].constant == 0, others = factor == 1 && (*tests)[0].constant == -1;
-      if (!first && !others) return std::nullopt;
-      const leir::Node &start = node(o[first ? 1 : 2]), &read = node(o[first ? 2 : 1]);
-      const bool literal = (start.act == leir::Act::real && start.real == identity) ||
-                           (start.act == leir::Act::integer && static_cast<double>(start.integer) == identity);
-      if (!literal || read.act != leir::Act::load || read.variable != q.target || read.meaning == kNone)
-        return std::nullopt;
-      const auto places = expression.places(r.p_.accesses()[read.meaning]);
+      auto tests = expression.constraints(o[0]);
+      if (!tests || tests->empty()) return std::nullopt;
+      const auto matches = [&](leir::NodeId start, leir::NodeId old) {
+        const leir::Node &s = node(start), &read = node(old);
+        const bool literal = (s.act == leir::Act::real && s.real == identity) ||
+                             (s.act == leir::Act::integer && static_cast<double>(s.integer) == identity);
+        return literal && read.act == leir::Act::load && read.variable == q.target && read.meaning != kNone;
+      };
+      const auto read = [&](leir::NodeId old) { return expression.places(r.p_.accesses()[node(old).meaning]); };
+      if (matches(o[1], o[2])) return GuardedRead{std::move(*tests), read(o[2])};
+      if (tests->size() != 1 || !matches(o[2], o[1])) return std::nullopt;
+      // Of integers: not `x >= 0` is `-x - 1 >= 0`.
+      Linear first{-(*tests)[0].constant - 1, {}};
+      for (const auto& [loop, factor] : (*tests)[0].terms) first.terms[loop] = -factor;
+      return GuardedRead{{first}, read(o[1])};
+    }
+    // The loop whose previous iteration wrote what the node reads, with the identity in the first one.
+    std::optional<uint32_t> previous_element(leir::NodeId id, double identity) const {
+      const auto guarded = guarded_read(id, identity);
+      if (!guarded || guarded->first.size() != 1 || guarded->first[0].terms.size() != 1) return std::nullopt;
+      const auto [loop, factor] = *guarded->first[0].terms.begin();
+      if (factor != -1 || guarded->first[0].constant != 0) return std::nullopt;
       for (size_t d = 0; d < at.size(); ++d) {
         Linear before = at[d];
         if (const auto t = before.terms.find(loop); t != before.terms.end()) before.constant -= t->second;
-        if (places[d] != before) return std::nullopt;
+        if (guarded->places[d] != before) return std::nullopt;
       }
+      if (!in_target[loop]) return std::nullopt;
       return loop;
     }
   };
@@ -470,6 +659,7 @@ class Raiser {
   graph::Builder b_;
   std::vector<State> states_;
   std::vector<std::vector<uint32_t>> copies_;
+  std::vector<std::optional<Carried>> carried_;
 };
 
 }  // namespace

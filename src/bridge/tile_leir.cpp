@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/codes.hpp"
 #include "base/match.hpp"
@@ -57,11 +58,15 @@ class Converter {
                                                               {Place::constant, leir::Role::constant},
                                                               {Place::scalar, leir::Role::input},
                                                               {Place::output, leir::Role::output}};
-    size_t count = 0;
     names_.resize(p_.buffers.size());
-    auto name = [&](uint32_t i) {
+    // Arguments that are named as LEIR may name variables keep their names.
+    const auto keeps = [](const Buffer& b) { return !b.alias_of.valid() && !leir::refuse_variable(b.name); };
+    for (const auto& [place, role] : kArguments)
+      for (BufferId id : p_.buffers_in(place))
+        if (keeps(p_.buffer(id))) taken_.insert(p_.buffer(id).name);
+    auto name = [&](uint32_t i, bool argument) {
       const Buffer& b = p_.buffers[BufferId(i)];
-      const std::string own = word(count++, kVariables, kTails);
+      const std::string own = argument && keeps(b) ? b.name : fresh();
       names_[i] = s().intern(own);
       out_.comments += fmt::format("# {}: {} {}{}\n", own, tile::name(b.place), b.name,
                                    b.panel ? fmt::format(", in panels of {} columns", b.panel) : "");
@@ -74,7 +79,7 @@ class Converter {
       for (BufferId id : list) {
         const Buffer& b = p_.buffer(id);
         if (b.alias_of.valid()) continue;
-        out_.names[b.name] = name(id.index);
+        out_.names[b.name] = name(id.index, true);
         leir::HeaderEntry h;
         h.role = role;
         h.name = names_[id.index];
@@ -87,9 +92,16 @@ class Converter {
       const Buffer& b = p_.buffers[BufferId(i)];
       const bool argument =
           std::any_of(std::begin(kArguments), std::end(kArguments), [&](const auto& a) { return a.first == b.place; });
-      if (!b.alias_of.valid() && !argument) name(i);
+      if (!b.alias_of.valid() && !argument) name(i, false);
     }
-    temporaries_ = count;
+  }
+  // The next name that no argument has.
+  std::string fresh() {
+    std::string own;
+    do {
+      own = word(words_++, kVariables, kTails);
+    } while (taken_.contains(own));
+    return own;
   }
   int64_t extent(Expr e) const {
     const auto n = pool_.as_constant(e);
@@ -470,7 +482,7 @@ class Converter {
   void keep(uint32_t i) {
     const ExprId x = bare(i);
     const leir::Type type = leir::from_dtype(nodes_[i].dtype);
-    const NameId name = s().intern(word(temporaries_++, kVariables, kTails));
+    const NameId name = s().intern(fresh());
     s().equation(s().tensor(name, type, leir::Scope::local, {}), x);
     kept_[i] = {name, type};
   }
@@ -554,7 +566,7 @@ class Converter {
       case Fn::sub: return s().binary(leir::Op::sub, x[0], x[1]);
       case Fn::mul: return s().binary(leir::Op::mul, x[0], x[1]);
       case Fn::div:
-        if (!reals) throw Refuse{"a division of integers"};
+        if (!reals) return truncated(a);
         return s().binary(leir::Op::div, x[0], x[1]);
       case Fn::quot0: return safe(leir::Op::div);
       case Fn::floordiv:
@@ -590,11 +602,32 @@ class Converter {
   }
   // The quotient is rounded down before it is rounded to its type: it is taken in f64.
   ExprId floored(ExprId x, ExprId y) {
-    const NameId name = s().intern(word(temporaries_++, kVariables, kTails));
+    const NameId name = s().intern(fresh());
     s().equation(s().tensor(name, leir::Type::f64, leir::Scope::local, {}), x);
     const ExprId wide = s().tensor(name, leir::Type::f64, leir::Scope::local, {});
     const ExprId quotient[] = {s().binary(leir::Op::div, wide, y)};
     return s().call(leir::Function::floor, quotient);
+  }
+  // Integers towards zero: the quotient that is rounded down, and one more where that is not the same.
+  ExprId truncated(const tile::Apply& a) {
+    for (tile::NodeId n : a.operands) keep(n.index);
+    const auto x = [&] { return value(a.operands[0]); };
+    const auto y = [&] { return value(a.operands[1]); };
+    const auto compared = [&](ExprId p, leir::Comparison by, ExprId q) {
+      const ExprId two[] = {p, q};
+      const leir::Comparison signs[] = {by};
+      return s().compare(two, signs);
+    };
+    const auto chosen = [&](ExprId c, ExprId p, ExprId q) {
+      const ExprId three[] = {c, p, q};
+      return s().call(leir::Function::if_then_else, three);
+    };
+    const auto negative = [&](ExprId p) { return compared(p, leir::Comparison::lt, number(0)); };
+    const ExprId rest = compared(s().binary(leir::Op::mod, x(), y()), leir::Comparison::ne, number(0));
+    const ExprId apart = compared(negative(x()), leir::Comparison::ne, negative(y()));
+    const ExprId more = chosen(s().binary(leir::Op::logical_and, rest, apart), number(1), number(0));
+    const ExprId quotient = s().binary(leir::Op::add, s().binary(leir::Op::floordiv, x(), y()), more);
+    return chosen(compared(y(), leir::Comparison::eq, number(0)), number(0), quotient);
   }
   ExprId stored(tile::NodeId n) {
     keep(n.index);
@@ -620,7 +653,7 @@ class Converter {
     const bool own = leir::from_dtype(p_.buffer(m.c.buffer).dtype) == sum;
     over({&rows, &columns}, [&] {
       const Expr i = rows.symbol, j = columns.symbol, k = depth.symbol;
-      const NameId name = own ? leir::kNone : s().intern(word(temporaries_++, kVariables, kTails));
+      const NameId name = own ? leir::kNone : s().intern(fresh());
       const auto target = [&] { return own ? tile_element(m.c, i, j) : s().tensor(name, sum, leir::Scope::local, {}); };
       if (m.init == tile::Matmul::Init::zero) {
         const ExprId t = target();
@@ -654,7 +687,8 @@ class Converter {
   std::unordered_map<Expr, Expr> values_;     // loop symbols over the indices
   std::unordered_map<Expr, NameId> indices_;  // symbols of indices
   std::unordered_map<Expr, const tile::Let*> lets_;
-  size_t next_index_ = 0, temporaries_ = 0;
+  std::set<std::string> taken_;  // by arguments
+  size_t next_index_ = 0, words_ = 0;
   std::vector<tile::Node> nodes_;  // of the nest at hand
   std::vector<std::optional<std::pair<NameId, leir::Type>>> kept_;
 };

@@ -44,7 +44,7 @@ class LeirCommand {
         ->check(CLI::IsMember({"interpreter", "c", "jit", "cuda"}));
     s->add_option("--threads", r_.threads, "for --via jit: nests over P and B loops are divided among them")
         ->check(CLI::Range(1, 1024));
-    s->add_option("--max-steps", r_.max_steps, "give up beyond this many operations");
+    s->add_option("--max-steps", r_.max_steps, kMaxSteps);
     s = verb(top, "lower", "Print a program in another language.", [this] { return lower(); });
     s->add_option("--to", to_, "c, cuda, or tir: TVM script")->check(CLI::IsMember({"c", "cuda", "tir"}));
     s->add_option("--target", target_, "of TVM script: cpu (loops that build) or cuda (bindings, scopes, blocks)")
@@ -57,7 +57,7 @@ class LeirCommand {
     s->add_flag("--check", r_.check, "compare the graph with the interpreter");
     s->add_option("--inputs", r_.inputs, "an .npz file, or .npy files in the order of the header");
     s->add_option("--seed", r_.seed, "of random data");
-    s->add_option("--max-steps", r_.max_steps, "give up beyond this many operations");
+    s->add_option("--max-steps", r_.max_steps, kMaxSteps);
     s = verb(top, "bench", "Time a program compiled in this process against its C text at -O3.",
              [this] { return bench(); });
     s->add_option("--inputs", r_.inputs, "an .npz file, or .npy files in the order of the header");
@@ -72,6 +72,7 @@ class LeirCommand {
     s->add_option("CANDIDATE", candidate_, "a .leir file or -; without a header it has that of INPUT")->required();
     s->add_option("--draws", verify_.draws, "draws of data")->check(CLI::Range(1, 1000));
     s->add_option("--seed", verify_.seed, "of the data");
+    s->add_option("--max-steps", verify_.max_steps, kMaxSteps);
     CLI::App* g = top->add_subcommand("grammar", "The grammar for constrained decoding, in GBNF.");
     g->add_flag("--paper", r_.paper, "only what the paper's dialect has");
     run_["grammar"] = [this] { return print(leir::gbnf(r_.paper)); };
@@ -80,6 +81,8 @@ class LeirCommand {
   }
 
  private:
+  static constexpr const char* kMaxSteps = "give up beyond this many steps (default: 2^40)";
+
   CLI::App* verb(CLI::App* top, const char* name, const char* doc, std::function<int()> run) {
     CLI::App* s = top->add_subcommand(name, doc);
     s->add_option("INPUT", r_.input, "a .leir file, a folder with prog.leir, or -")->required();
@@ -192,7 +195,7 @@ class LeirCommand {
       const leir::Array& a = run->outputs.at(name);
       std::string head;
       for (int64_t i = 0; i < std::min<int64_t>(a.elements(), 6); ++i)
-        head += fmt::format("{}{:.6g}", i ? " " : "", leir::element(a, i));
+        head += (i ? " " : "") + leir::element_text(a, i, 6);
       outputs.push_back({{"name", name}, {"dtype", leir::name(a.type)}, {"shape", a.shape}});
       text += fmt::format("{} {}[{}]: {}{}\n", name, leir::name(a.type), fmt::join(a.shape, ","), head,
                           a.elements() > 6 ? " ..." : "");
@@ -349,6 +352,20 @@ class LeirCommand {
 };
 
 }  // namespace
+
+const std::map<std::string, std::string>& leir_examples() {
+  static const std::map<std::string, std::string> kExamples = {
+      {"parse", "prog.leir --compact"},
+      {"check", "prog.leir"},
+      {"run", "prog.leir --inputs x.npz --outputs y.npz"},
+      {"lower", "prog.leir --to c"},
+      {"raise", "prog.leir --check"},
+      {"bench", "prog.leir --raised"},
+      {"verify", "prog.leir other.leir"},
+      {"grammar", "--paper"},
+  };
+  return kExamples;
+}
 
 CLI::App* add_leir(CLI::App& app, std::map<std::string, std::function<int()>>& verbs) {
   auto command = std::make_shared<LeirCommand>();

@@ -49,7 +49,10 @@ class HelpFormatter : public CLI::Formatter {
  public:
   std::map<std::string, std::string> examples;
   std::string make_description(const CLI::App* app) const override {
-    const auto it = examples.find(app->get_name());
+    // Verbs of verbs go by both names: `leir run`.
+    const CLI::App* outer = app->get_parent();
+    const bool inner = outer && outer->get_parent();
+    const auto it = examples.find(inner ? outer->get_name() + " " + app->get_name() : app->get_name());
     const std::string example = it == examples.end() ? "" : "Example:\n" + it->second + "\n";
     return example + CLI::Formatter::make_description(app);
   }
@@ -295,6 +298,8 @@ class Command {
     takes_machine(s);
 
     formatter_->examples["leir"] = "  cleave leir run prog.leir --inputs x.npz --outputs y.npz\n";
+    for (const auto& [name, example] : leir_examples())
+      formatter_->examples["leir " + name] = fmt::format("  cleave leir {} {}\n", name, example);
     add_leir(app_, verbs_)->formatter(formatter_);
     s = verb("db", "The tuning database: list, show RECORD, export FILE, import FILE, gc.", "cleave db list",
              [this] { return db(); });

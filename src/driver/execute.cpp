@@ -12,6 +12,7 @@
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
 #include "driver/dims.hpp"
+#include "driver/leir_raise.hpp"
 #include "driver/object_cache.hpp"
 #include "driver/sha256.hpp"
 #include "frontend/file.hpp"
@@ -331,10 +332,78 @@ OutputSummary summarise(const tune::Array& a) {
   return s;
 }
 
+// One .npy file for each output in the folder; nothing without one.
+Result<std::vector<std::string>> write_outputs(const std::string& folder, const std::vector<tune::Array>& outputs) {
+  std::vector<std::string> out;
+  if (folder.empty()) return out;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return diagnose(Code::file_unwritable, folder, error.message());
+  const std::vector<std::string> files = file_names(outputs);
+  for (size_t i = 0; i < files.size(); ++i) {
+    const tune::Array& a = outputs[i];
+    out.push_back((fs::path(folder) / (files[i] + ".npy")).string());
+    NpyArray array;
+    array.dtype = a.dtype;
+    array.shape = a.extents;
+    array.bytes.assign(a.data.as<std::byte>(), a.data.as<std::byte>() + a.bytes());
+    if (Diagnostics bad = write_npy(out.back(), array); !bad.empty()) return bad;
+  }
+  return out;
+}
+
+// Unsigned integers of 64 bits, which arrays here have not, keep their bits as i64.
+tune::Array stored(const std::string& name, const leir::Array& a) {
+  const DType dtype = leir::as_dtype(a.type).value_or(DType::i64);
+  tune::Array out = tune::make_array(name, dtype, a.shape);
+  auto* at = out.data.bytes();
+  for (size_t i = 0; i < static_cast<size_t>(a.elements()); ++i, at += byte_size(dtype)) {
+    if (a.real())
+      store_real(dtype, at, a.reals[i]);
+    else
+      store_integer(dtype, at, a.integers[i]);
+  }
+  return out;
+}
+
+// LEIR that has no graph, as it is written: machine code of its loops, bit by bit what the interpreter computes.
+Result<RunReport> run_written(const RunRequest& request, const leir::Program& program, const Diagnostics& why) {
+  LeirRequest r;
+  r.input = request.path;
+  r.inputs = request.inputs;
+  r.check = request.check;
+  r.via = "jit";
+  r.threads = request.options.threads;
+  r.seed = request.options.seed;
+  r.rtol = request.options.tolerance.relative;
+  r.atol = request.options.tolerance.absolute;
+  if (!request.scalars.empty())
+    return diagnose(Code::bad_option, "--scalar " + request.scalars[0], "a LEIR program takes its scalars as inputs");
+  TRY_ASSIGN(const LeirRun run, run_leir(r, program));
+  RunReport out;
+  out.name = request.path == "-" ? "leir" : fs::path(request.path).stem().string();
+  out.schedule = "as written";
+  out.random_inputs = request.inputs.empty();
+  out.seconds = run.seconds;
+  out.notes.push_back(fmt::format("run as it is written, since {}", why[0].message()));
+  if (!run.verdict.empty()) out.notes.push_back("checked: " + run.verdict);
+  std::vector<tune::Array> outputs;
+  for (const std::string& name : run.order) outputs.push_back(stored(name, run.outputs.at(name)));
+  for (const tune::Array& a : outputs) out.outputs.push_back(summarise(a));
+  TRY_ASSIGN(out.files, write_outputs(request.outputs, outputs));
+  return out;
+}
+
 }  // namespace
 
 Result<RunReport> run_program(const RunRequest& request, SourceText& source) {
-  TRY_ASSIGN(Loaded loaded, load(request, source, false));
+  auto read = load(request, source, false);
+  if (!read) {
+    if (const auto program = written_program(source, read.errors()))
+      return run_written(request, *program, read.errors());
+    return read.errors();
+  }
+  Loaded loaded = std::move(*read);
   if (request.check && !loaded.problem)
     return diagnose(Code::bad_option, "--check",
                     "needs the graph: a schedule or a tile program alone does not say what it should compute");
@@ -364,20 +433,7 @@ Result<RunReport> run_program(const RunRequest& request, SourceText& source) {
     if (!out.verdict->ok)
       return diagnose(Code::wrong_result, request.unfused ? "unfused" : "chosen", out.verdict->text);
   }
-  if (!request.outputs.empty()) {
-    std::error_code error;
-    fs::create_directories(request.outputs, error);
-    if (error) return diagnose(Code::file_unwritable, request.outputs, error.message());
-    const std::vector<std::string> files = file_names(loaded.outputs);
-    for (size_t i = 0; i < files.size(); ++i) {
-      const tune::Array& a = loaded.outputs[i];
-      const std::string path = (fs::path(request.outputs) / (files[i] + ".npy")).string();
-      NpyArray array{a.dtype, a.extents, {}};
-      array.bytes.assign(a.data.as<std::byte>(), a.data.as<std::byte>() + a.bytes());
-      if (Diagnostics bad = write_npy(path, array); !bad.empty()) return bad;
-      out.files.push_back(path);
-    }
-  }
+  TRY_ASSIGN(out.files, write_outputs(request.outputs, loaded.outputs));
   return out;
 }
 

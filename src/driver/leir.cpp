@@ -67,7 +67,7 @@ Diagnostics read_known(const std::string& path, leir::Syntax& syntax) {
 }
 
 Array from_npy(const NpyArray& a) {
-  Array out = leir::make_array(leir::from_dtype(a.dtype), a.shape);
+  Array out = leir::make_array(a.u64 ? leir::Type::u64 : leir::from_dtype(a.dtype), a.shape);
   const auto width = static_cast<size_t>(byte_size(a.dtype));
   for (size_t i = 0; i < static_cast<size_t>(out.elements()); ++i) {
     if (out.real())
@@ -78,10 +78,11 @@ Array from_npy(const NpyArray& a) {
   return out;
 }
 
-// Types that .npy files here have not become i64; with `wide`, reals become f64.
+// With `wide`, reals become f64.
 NpyArray to_npy(const Array& a, bool wide) {
   NpyArray out;
   out.dtype = wide && a.real() ? DType::f64 : leir::as_dtype(a.type).value_or(DType::i64);
+  out.u64 = a.type == leir::Type::u64;
   out.shape = a.shape;
   const auto width = static_cast<size_t>(byte_size(out.dtype));
   out.bytes.resize(static_cast<size_t>(a.elements()) * width);
@@ -132,20 +133,25 @@ std::optional<std::string> leir_differs(const Array& got, const Array& want, std
     if (std::isfinite(w)) scale = std::max(scale, w);
   }
   for (int64_t i = 0; i < want.elements(); ++i) {
+    const auto k = static_cast<size_t>(i);
+    // Integers beyond 2^53 are compared as what they are.
+    if (!got.real() && !want.real() && got.integers[k] == want.integers[k]) continue;
     const double g = leir::element(got, i), w = leir::element(want, i);
-    if ((std::isnan(g) && std::isnan(w)) || g == w) continue;
-    const double allowed = (bound.empty() ? 0 : bound[static_cast<size_t>(i)]) + atol + rtol * std::fabs(w);
+    const bool reals = got.real() || want.real();
+    if ((std::isnan(g) && std::isnan(w)) || (reals && g == w)) continue;
+    const double allowed = (bound.empty() ? 0 : bound[k]) + atol + rtol * std::fabs(w);
     if (std::isinf(allowed))
       return fmt::format(
           "the comparison is inconclusive: element {} is {}, in float64 {}, and what its rounding may do to "
           "it has no bound",
           i, g, w);
-    if (!std::isfinite(g) || !std::isfinite(w) || std::fabs(g - w) > allowed)
-      return fmt::format("element {} is {}, expected is {}, allowed is {:.3g}", i, g, w, allowed);
-    if (!bound.empty() && bound[static_cast<size_t>(i)] > 0.05 * scale)
+    if (!std::isfinite(g) || !std::isfinite(w) || std::fabs(g - w) > allowed || (!reals && allowed == 0))
+      return fmt::format("element {} is {}, expected is {}, allowed is {:.3g}", i, leir::element_text(got, i),
+                         leir::element_text(want, i), allowed);
+    if (!bound.empty() && bound[k] > 0.05 * scale)
       return fmt::format(
           "the comparison is inconclusive: the error bound {:.3g} of element {} is over 5 % of the scale {:.3g}",
-          bound[static_cast<size_t>(i)], i, scale);
+          bound[k], i, scale);
   }
   return std::nullopt;
 }
@@ -212,7 +218,7 @@ Result<std::map<std::string, Array>> leir_inputs(const LeirRequest& request, con
     return diagnose(Code::leir_input, files[0],
                     fmt::format("{} files are given, the program has {} inputs", files.size(), wanted.size()));
   for (size_t i = 0; i < files.size(); ++i) {
-    TRY_ASSIGN(const NpyArray a, read_npy(files[i]));
+    TRY_ASSIGN(const NpyArray a, read_npy(files[i], true));
     out.emplace(p.name(wanted[i]), from_npy(a));
   }
   return out;
@@ -229,6 +235,7 @@ Result<LeirRun> run_leir(const LeirRequest& request, const leir::Program& p) {
   if (request.via == "interpreter") {
     TRY_ASSIGN(run.outputs, leir::interpret(p, inputs, o));
   } else {
+    if (Diagnostics bad = leir::too_long(p, request.max_steps); !bad.empty()) return bad;
     TRY_ASSIGN(const NativeLeir native, compile_leir(p, request.via, true, request.threads));
     TRY_ASSIGN(run.outputs, run_native(p, native, inputs));
   }
@@ -282,7 +289,7 @@ Result<LeirRun> run_leir(const LeirRequest& request, const leir::Program& p) {
           if (!same)
             return diagnose(Code::leir_differs, name,
                             fmt::format("element {} is {} through {}, the interpreter gives {}", i,
-                                        leir::element(got, i), request.via, leir::element(ours, i)));
+                                        leir::element_text(got, i), request.via, leir::element_text(ours, i)));
         }
       }
     }

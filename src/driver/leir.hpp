@@ -22,7 +22,7 @@ struct LeirRequest {
   std::string via = "interpreter";
   int threads = 1;  // of machine code
   uint64_t seed = 1;
-  int64_t max_steps = int64_t{1} << 40;
+  int64_t max_steps = int64_t{1} << 40;  // compiled: of the estimate, before it runs
   double rtol = 0, atol = 0;
 };
 

@@ -41,6 +41,13 @@ Result<graph::Graph> raise_text(const SourceText& source, std::string_view name,
   return bridge::raise(*checked.program, name);
 }
 
+std::optional<leir::Program> written_program(const SourceText& source, const Diagnostics& errors) {
+  if (errors.empty() || errors[0].code != Code::leir_unsupported) return std::nullopt;
+  leir::Parsed parsed = leir::parse(source);
+  if (!parsed.ok()) return std::nullopt;
+  return leir::check(std::move(parsed.syntax)).program;
+}
+
 Result<std::string> check_raised(const LeirRequest& request, const leir::Program& p, const graph::Graph& graph) {
   TRY_ASSIGN(const auto inputs, leir_inputs(request, p));
   leir::InterpretOptions o;

@@ -239,6 +239,8 @@ const char* name(Verdict v) {
 
 Result<Verification> verify_leir(const Program& original, const Program& candidate, const VerifyOptions& options) {
   if (Diagnostics bad = differing(original, candidate); !bad.empty()) return bad;
+  for (const Program* p : {&original, &candidate})
+    if (Diagnostics bad = leir::too_long(*p, options.max_steps); !bad.empty()) return bad;
   Verification out;
   double start = runtime::wall_seconds();
   TRY_ASSIGN(Compiled a, compiled(original, nullptr));

@@ -9,6 +9,7 @@ namespace cleave::driver {
 struct VerifyOptions {
   int draws = 3;  // normal; larger, with zeros; positive; and so on in turn
   uint64_t seed = 1;
+  int64_t max_steps = int64_t{1} << 40;  // of one run of one program, estimated
 };
 
 enum class Verdict : uint8_t { equal, different, inconclusive };

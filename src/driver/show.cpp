@@ -7,6 +7,7 @@
 #include "driver/artefact.hpp"
 #include "driver/compile.hpp"
 #include "driver/constants.hpp"
+#include "driver/leir_raise.hpp"
 #include "frontend/file.hpp"
 #include "schedule/place.hpp"
 
@@ -116,7 +117,14 @@ Result<std::string> stage_text(const ShowRequest& r, SourceText& source) {
     }
     if (!known) return diagnose(Code::bad_option, "--stage " + r.stage, "is none of " + names);
   }
-  TRY_ASSIGN(Input in, read_input(r.path, source, onnx_options(r.options)));
+  auto read = read_input(r.path, source, onnx_options(r.options));
+  if (!read) {
+    // LEIR that has no graph is still LEIR.
+    if (r.stage.empty() || r.stage == "leir")
+      if (const auto program = written_program(source, read.errors())) return print(program->syntax());
+    return read.errors();
+  }
+  Input in = std::move(*read);
   switch (in.format) {
     case Format::graph:
     case Format::onnx:

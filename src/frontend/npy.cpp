@@ -107,10 +107,12 @@ class HeaderParser {
 struct DescrRow {
   const char* type;
   DType dtype;
+  bool u64 = false;
 };
-constexpr DescrRow kDescrs[] = {{"f8", DType::f64}, {"f4", DType::f32}, {"f2", DType::f16}, {"V2", DType::bf16},
-                                {"i8", DType::i64}, {"i4", DType::i32}, {"i2", DType::i16}, {"i1", DType::i8},
-                                {"u4", DType::u32}, {"u2", DType::u16}, {"u1", DType::u8},  {"b1", DType::boolean}};
+constexpr DescrRow kDescrs[] = {{"f8", DType::f64},      {"f4", DType::f32}, {"f2", DType::f16}, {"V2", DType::bf16},
+                                {"i8", DType::i64},      {"i4", DType::i32}, {"i2", DType::i16}, {"i1", DType::i8},
+                                {"u4", DType::u32},      {"u2", DType::u16}, {"u1", DType::u8},  {"b1", DType::boolean},
+                                {"u8", DType::i64, true}};
 
 // The number of elements, or nullopt beyond `limit`.
 std::optional<int64_t> count_elements(const std::vector<int64_t>& shape, int64_t limit) {
@@ -151,7 +153,7 @@ std::vector<std::byte> to_row_major(const std::vector<std::byte>& from, const st
 
 int64_t NpyArray::elements() const { return static_cast<int64_t>(bytes.size()) / byte_size(dtype); }
 
-Result<NpyArray> parse_npy(std::span<const std::byte> file, std::string_view name) {
+Result<NpyArray> parse_npy(std::span<const std::byte> file, std::string_view name, bool u64) {
   const auto malformed = [&](std::string_view why) { return diagnose(Code::npy_malformed, name, why); };
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.size() < 10 || !text.starts_with(kMagic)) return malformed("it does not start with NumPy's signature");
@@ -171,13 +173,14 @@ Result<NpyArray> parse_npy(std::span<const std::byte> file, std::string_view nam
   const DescrRow* row = nullptr;
   if (descr.size() == 3 && std::string_view("<>=|").find(descr[0]) != std::string_view::npos) {
     for (const DescrRow& r : kDescrs) {
-      if (descr.substr(1) == r.type) row = &r;
+      if (descr.substr(1) == r.type && (!r.u64 || u64)) row = &r;
     }
   }
   if (!row) return diagnose(Code::npy_dtype, name, descr);
 
   NpyArray array;
   array.dtype = row->dtype;
+  array.u64 = row->u64;
   array.shape = header->shape;
   const int64_t width = byte_size(array.dtype);
   const int64_t available = static_cast<int64_t>(text.size() - start - length);
@@ -198,9 +201,9 @@ Result<NpyArray> parse_npy(std::span<const std::byte> file, std::string_view nam
   return array;
 }
 
-Result<NpyArray> read_npy(const std::string& path) {
+Result<NpyArray> read_npy(const std::string& path, bool u64) {
   TRY_ASSIGN(const std::vector<std::byte> bytes, read_bytes(path, 0, -1, kMaxFileBytes));
-  return parse_npy(bytes, path);
+  return parse_npy(bytes, path, u64);
 }
 
 std::vector<std::byte> format_npy(const NpyArray& array) {
@@ -208,7 +211,7 @@ std::vector<std::byte> format_npy(const NpyArray& array) {
   CHECK(count && static_cast<size_t>(*count * byte_size(array.dtype)) == array.bytes.size());
   const DescrRow* row = nullptr;
   for (const DescrRow& r : kDescrs) {
-    if (r.dtype == array.dtype) row = &r;
+    if (r.dtype == array.dtype && r.u64 == array.u64) row = &r;
   }
   CHECK(row);
   std::string shape = fmt::format("{}", fmt::join(array.shape, ", "));

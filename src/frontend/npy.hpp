@@ -21,13 +21,14 @@ struct NpyArray {
   DType dtype = DType::f32;
   std::vector<int64_t> shape;
   std::vector<std::byte> bytes;  // dense, row-major, little endian
+  bool u64 = false;              // of i64: the bits are those of unsigned numbers, which no other stage has
 
   int64_t elements() const;
 };
 
-// `name` is what errors call the array.
-Result<NpyArray> parse_npy(std::span<const std::byte> file, std::string_view name);
-Result<NpyArray> read_npy(const std::string& path);
+// `name` is what errors call the array. Unsigned integers of 64 bits are refused without `u64`.
+Result<NpyArray> parse_npy(std::span<const std::byte> file, std::string_view name, bool u64 = false);
+Result<NpyArray> read_npy(const std::string& path, bool u64 = false);
 
 // The file's content: version 1.0, C order, data at a multiple of 64 bytes. CHECKs that `bytes` has the shape's size.
 std::vector<std::byte> format_npy(const NpyArray& array);

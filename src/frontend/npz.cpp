@@ -117,7 +117,7 @@ Result<std::map<std::string, NpyArray>> parse_npz(std::span<const std::byte> fil
     } else {
       return bad(fmt::format("the compression method {} is not supported", method));
     }
-    TRY_ASSIGN(NpyArray array, parse_npy(bytes, member));
+    TRY_ASSIGN(NpyArray array, parse_npy(bytes, member, true));
     out.insert_or_assign(std::move(member), std::move(array));
   }
   return out;

@@ -50,6 +50,9 @@ void Analysis::shapes() {
     for (uint32_t l : q.loops) {
       const Interval e = pool().bounds(*p_.loop_extent_[l]);
       const std::string& index = s().text(s().loops[l].index);
+      if (const auto n = p_.extent(l); n && *n < 1)
+        return message(diagnose_at(s().loops[l].range, Code::leir_extent, index,
+                                   fmt::format("it is {}, so the loop never runs; extents are at least 1", *n)));
       if (e.hi >= kHuge)
         return message(diagnose_at(s().loops[l].range, Code::leir_extent, index, "it has no upper bound"));
       if (q.initialises && e.lo < 1)
@@ -152,13 +155,22 @@ void Analysis::idle_loops() {
         for (uint32_t l : q.loops)
           if (p_.loop_symbol_[l] == x) used.insert(l);
       }
-    bool inside = false;
+    std::optional<uint32_t> inside;  // a loop that is reduced over
     for (uint32_t l : q.loops) {
       const bool reduction = std::find(q.reductions.begin(), q.reductions.end(), l) != q.reductions.end();
-      if (!used.contains(l) && inside)
-        return message(diagnose_at(at, Code::leir_idle, s().text(s().loops[l].index), p_.name(q.target),
-                                   "it stands inside a loop that is reduced over"));
-      inside = inside || reduction;
+      if (!used.contains(l) && inside) {
+        const std::string& index = s().text(s().loops[l].index);
+        Diagnostic d = diagnose_at(at, Code::leir_idle, index, p_.name(q.target),
+                                   fmt::format("its index is in no subscript and no value, and it stands inside `{}`, "
+                                               "which is reduced over: every term would be accumulated several times",
+                                               s().text(s().loops[*inside].index)));
+        d.hint = fmt::format(
+            "use `{}` (an element of a tile of n is `tile*n+{}`), leave the loop out, or put it outside "
+            "of the reduction",
+            index, index);
+        return message(std::move(d));
+      }
+      if (reduction && !inside) inside = l;
     }
     if (!q.initialises) continue;
     // The body that the equation stands in: the innermost nest around it.

@@ -185,7 +185,8 @@ class Checker {
     }
     for (uint32_t v = 0; v < p_.variables_.size(); ++v) {
       const Variable& var = p_.variables_[v];
-      if (var.role == Role::output && !written_.contains(v) && var.elements() != 0)
+      // What is wrong may have kept an equation from being read.
+      if (!failed_ && var.role == Role::output && !written_.contains(v) && var.elements() != 0)
         error(diagnose_at(var.range, Code::leir_coverage, s().text(var.name), "is never written"));
     }
   }

@@ -148,6 +148,12 @@ sym::Expr Analysis::form(ExprId root) {
     if (p_.forms_[id]) continue;
     if (ready) {
       p_.forms_[id] = make_form(id);
+      // Numbers of forms saturate: what reaches the end says nothing of the number that a run computes.
+      for (const auto& t : pool().terms(*p_.forms_[id]))
+        if (t.coefficient >= kHuge || t.coefficient <= -kHuge) {
+          p_.forms_[id] = pool().fresh("o", {});
+          break;
+        }
       continue;
     }
     work.push_back({id, true});

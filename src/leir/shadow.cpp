@@ -1,5 +1,7 @@
 #include "leir/shadow.hpp"
 
+#include <algorithm>
+
 #include "base/check.hpp"
 
 namespace cleave::leir {
@@ -147,6 +149,43 @@ class ShadowRun {
           if (!yes) return 0;
         }
         return 1;
+      }
+      case Op::logical_and:
+      case Op::logical_or: {
+        // The right side counts only when the left one leaves it open.
+        const auto a = f(0);
+        if (!a || (*a != 0) == (e.op == Op::logical_or)) return a ? std::optional<int64_t>(*a != 0) : a;
+        const auto b = f(1);
+        return b ? std::optional<int64_t>(*b != 0) : b;
+      }
+      case Op::call: return call(e.function, f);
+      default: return std::nullopt;
+    }
+  }
+  template <class Operand>
+  std::optional<int64_t> call(Function function, const Operand& f) {
+    const auto both = [&](auto make) -> std::optional<int64_t> {
+      const auto a = f(0), b = f(1);
+      return a && b ? std::optional<int64_t>(make(*a, *b)) : std::nullopt;
+    };
+    switch (function) {
+      case Function::min: return both([](int64_t a, int64_t b) { return std::min(a, b); });
+      case Function::max: return both([](int64_t a, int64_t b) { return std::max(a, b); });
+      case Function::clamp: {
+        const auto x = f(0), low = f(1), high = f(2);
+        return x && low && high ? std::optional(std::min(std::max(*x, *low), *high)) : std::nullopt;
+      }
+      case Function::abs: {
+        const auto a = f(0);
+        return a ? std::optional(*a < 0 ? -*a : *a) : a;
+      }
+      case Function::relu: {
+        const auto a = f(0);
+        return a ? std::optional(std::max<int64_t>(*a, 0)) : a;
+      }
+      case Function::if_then_else: {
+        const auto c = f(0);
+        return c ? f(*c ? 1 : 2) : c;
       }
       default: return std::nullopt;
     }

@@ -531,13 +531,32 @@ Result<Typed> type_extent(const Program& p, uint32_t loop) {
   return out;
 }
 
+namespace {
+// How often an equation is computed, at most.
+double points_of(const Program& p, const EquationInfo& q) {
+  double points = 1;
+  for (uint32_t l : q.loops) points *= static_cast<double>(std::max<int64_t>(p.pool().bounds(p.extent_form(l)).hi, 0));
+  return points;
+}
+}  // namespace
+
+Diagnostics too_long(const Program& p, int64_t max_steps) {
+  double total = 0;
+  for (uint32_t q = 0; q < p.equations().size(); ++q) {
+    const auto t = type_equation(p, q);
+    if (!t) return t.errors();
+    total += points_of(p, p.equations()[q]) * static_cast<double>(t->code.nodes.size());
+  }
+  if (total <= static_cast<double>(max_steps)) return {};
+  return {diagnose(Code::leir_work, fmt::format("up to {:.0f}", total), max_steps)};
+}
+
 Result<double> operations(const Program& p) {
   double total = 0;
   for (uint32_t q = 0; q < p.equations().size(); ++q) {
     TRY_ASSIGN(const TypedEquation t, type_equation(p, q));
-    double points = 1, each = 0;
-    for (uint32_t l : p.equations()[q].loops)
-      points *= static_cast<double>(std::max<int64_t>(p.pool().bounds(p.extent_form(l)).hi, 0));
+    const double points = points_of(p, p.equations()[q]);
+    double each = 0;
     for (const Node& n : t.code.nodes)
       each += n.act >= Act::add && (is_real(n.cls) || n.act == Act::compare) && n.act != Act::select;
     total += points * each;

@@ -77,6 +77,9 @@ Result<Typed> type_extent(const Program& program, uint32_t loop);
 
 // Operations on reals, comparisons and functions that a run executes at most (every branch counts). Errors as above.
 Result<double> operations(const Program& program);
+// An error when a run may take more steps (points times the nodes of their equations) than that: for code that does not
+// count its steps itself.
+Diagnostics too_long(const Program& program, int64_t max_steps);
 
 // The functions that a program calls, evaluated in double; the result is rounded to the class by the caller. max, min
 // propagate NaN and order -0 below +0.

@@ -36,6 +36,13 @@ double element(const Array& a, int64_t i) {
                              : static_cast<double>(a.integers[k]);
 }
 
+std::string element_text(const Array& a, int64_t i, int digits) {
+  const auto k = static_cast<size_t>(i);
+  if (a.real()) return digits ? fmt::format("{:.{}g}", a.reals[k], digits) : fmt::format("{}", a.reals[k]);
+  if (a.type == Type::u64) return fmt::format("{}", static_cast<uint64_t>(a.integers[k]));
+  return fmt::format("{}", a.integers[k]);
+}
+
 namespace {
 
 // One node to evaluate, or a jump: what a tree with lazy operators becomes.

@@ -22,6 +22,8 @@ struct Array {
 };
 Array make_array(Type type, std::vector<int64_t> shape);  // reals NaN, integers a pattern that is easy to see
 double element(const Array& array, int64_t i);            // any element as a double
+// Any element as text: integers in full, reals with so many digits (0: as many as tell it from its neighbours).
+std::string element_text(const Array& array, int64_t i, int digits = 0);
 
 struct InterpretOptions {
   Precision precision = Precision::storage;  // f64: nothing is rounded but to f64

@@ -104,6 +104,59 @@ class Leir(unittest.TestCase):
                 self.assertEqual(r.returncode, 4)
                 self.assertIn("CLV8042", r.stderr)
 
+    def test_integers_are_printed_and_compared_in_full(self):
+        big = 2**53 + 1
+        text = "out C i64[2];\nout D u64[2];\nL^{2}_{a=0}[C^{i64,g}_{a}=%d-a;D^{u64,g}_{a}=C^{i64,g}_{a}*2047;];\n" % big
+        self.assertIn(f"C i64[2]: {big} {big - 1}\n", run("run", "-", text=text).stdout)
+        self.assertIn(f"D u64[2]: {big * 2047} {(big - 1) * 2047}\n", run("run", "-", text=text).stdout)
+        # 64 unsigned bits in files, and stored outputs that differ in the last of them.
+        folder = self.folder
+        (folder / "prog.leir").write_text("in A u64[2];\nout C u64[2];\nL^{2}_{a=0}[C^{u64,g}_{a}=A^{u64,g}_{a}+1;];\n")
+        header = npy([], (2,)).replace(b"<f4", b"<u8")
+
+        def store(name, variable, values):
+            with zipfile.ZipFile(folder / name, "w") as archive:
+                archive.writestr(f"{variable}.npy", header + struct.pack("<2Q", *values))
+
+        store("inputs.npz", "A", (2**64 - 2, 5))
+        for last, code in ((6, 0), (7, 4)):
+            store("outputs.npz", "C", (2**64 - 1, last))
+            for via in ("interpreter", "jit"):
+                r = run("run", str(folder), "--check", "--via", via, "--outputs", str(folder / "y.npz"))
+                self.assertEqual(r.returncode, code, r.stderr)
+        self.assertIn("element 1 is 6, expected is 7", r.stderr)
+        store("outputs.npz", "C", (2**64 - 2, 6))
+        self.assertIn(f"element 0 is {2**64 - 1}, expected is {2**64 - 2}", run("run", str(folder), "--check").stderr)
+        store("outputs.npz", "C", (2**64 - 1, 6))
+        self.assertEqual(run("run", str(folder), "--outputs", str(folder / "y.npz")).returncode, 0)
+        with zipfile.ZipFile(folder / "y.npz") as archive:
+            self.assertEqual(struct.unpack("<2Q", archive.read("C.npy")[-16:]), (2**64 - 1, 6))
+            self.assertIn(b"'<u8'", archive.read("C.npy"))
+
+    def test_steps_are_bounded_however_a_program_runs(self):
+        endless = "out C f32[1];\nL^{1000000000}_{a=0}L^{1000000000}_{c=0}L^{1}_{d=0}[C^{f32,g}_{d}=1;];\n"
+        for via in ("interpreter", "jit", "c", "cuda"):
+            r = run("run", "-", "--via", via, "--max-steps", "100000", text=endless)
+            self.assertEqual(r.returncode, 3, via)
+            self.assertIn("error[CLV8043]", r.stderr, via)
+            self.assertEqual(run("run", "-", "--via", via, "--max-steps", "60", text=ROWS).returncode, 0, via)
+        for via in ("jit", "c"):  # far beyond the limit that holds without the option
+            self.assertIn("error[CLV8043]", run("run", "-", "--via", via, text=endless).stderr)
+        file = self.folder / "endless.leir"
+        file.write_text(endless)
+        self.assertIn("error[CLV8043]", run("verify", str(file), str(file)).stderr)
+
+    def test_help_of_each_verb_leads_with_its_own_example(self):
+        for verb in ("parse", "check", "run", "lower", "raise", "bench", "verify", "grammar"):
+            self.assertTrue(run(verb, "-h").stdout.startswith(f"Example:\n  cleave leir {verb} "), verb)
+
+    def test_dimensions_that_leave_nothing_are_refused_by_name(self):
+        text = "in N i64[];\nin A f32[N];\nout C f32[N];\nP^{N^{i64,g}}_{a=0}[C^{f32,g}_{a}=A^{f32,g}_{a};];\n"
+        r = run("run", "-", "--dim", "N=0", text=text)
+        self.assertEqual(r.returncode, 3)
+        self.assertIn("the extent of `a`: it is 0, so the loop never runs", r.stderr)
+        self.assertNotIn("never written", run("run", "-", "--dim", "N=-3", text=text).stderr)
+
     def test_run_writes_what_it_reads(self):
         out = self.folder / "y.npz"
         r = run("run", self.case([6, 15]), "--outputs", str(out), "--errors", str(self.folder / "e.npz"), "--f64")

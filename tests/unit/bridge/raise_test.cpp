@@ -111,6 +111,36 @@ TEST(Raise, MapsReductionsContractionsWindowsAndGathers) {
        "cumsum"},
       {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=A_{a}*if_then_else(a>=1,C_{a-1},1);];", "cumprod"},
       {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=min(if_then_else(a-1<0,inf,C_{a-1}),A_{a});];", "cummax neg"},
+      {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=if_then_else(a==0,0,C_{a-1})+A_{a};];", "cumsum"},
+      {"in A f32[6];\nout C f32[6];\nL^{6}_{a=0}[C_{a}=max(A_{a},if_then_else(a!=0,C_{a-1},-inf));];", "cummax"},
+      // One number, handed on from iteration to iteration.
+      {"in A f32[4,6];\nout C f32[4,6];\nP^{4}_{c=0}[L^{6}_{a=0}[D^{f32,l}=if_then_else(a==0,0,D^{f32,l})+A_{c,a};"
+       "C_{c,a}=D^{f32,l}*2;];];",
+       "cumsum mul"},
+      // Accumulations that say where they begin, over one loop and over two; and with multiply-adds.
+      {"in A f32[4,6];\nout C f32[4];\nL^{4}_{c=0}L^{6}_{a=0}[C_{c}=if_then_else(a==0,0,C_{c})+A_{c,a};];", "sum("},
+      {"in A f32[4,6];\nout C f32[];\nL^{4}_{c=0}L^{6}_{a=0}[C=if_then_else(a<1&c<1,1,C)*A_{c,a};];", "prod"},
+      {"in A f32[4,6];in D f32[6,3];\nout C "
+       "f32[4,3];\nL^{4}_{a=0}L^{3}_{c=0}[C_{a,c}=0;L^{6}_{d=0}[C_{a,c}=fma(A_{a,d},"
+       "D_{d,c},C_{a,c});];];",
+       "contract"},
+      {"in A f32[4,6];in D f32[6,30];\nout C "
+       "f32[4,30];\nP^{5}_{f=0}[L^{4}_{a=0}L^{6}_{c=0}[C_{a,f*6+c}=0;L^{6}_{d=0}[C_{"
+       "a,f*6+c}=fma(A_{a,d},D_{d,f*6+c},C_{a,f*6+c});];];];",
+       "contract"},
+      // Tiles whose last one is cut short: over an axis of the result, over what is summed, and with memory of their
+      // own.
+      {"in A f32[37];\nout C f32[37];\nP^{5}_{a=0}L^{min(8,37-a*8)}_{c=0}[C_{a*8+c}=A_{a*8+c}*2;];", "slice"},
+      {"in A f32[37];\nout C f32[];\nL^{1}_{f=0}[C=0;];L^{5}_{a=0}L^{min(8,37-a*8)}_{c=0}[C=C+A_{a*8+c};];",
+       "where sum("},
+      {"in A f32[9,37];in D f32[37,5];\nout C "
+       "f32[9,5];\nL^{9}_{a=0}L^{5}_{c=0}[C_{a,c}=0;];L^{5}_{d=0}L^{9}_{a=0}L^{5}_{c="
+       "0}L^{min(8,37-d*8)}_{f=0}[C_{a,c}=C_{a,c}+A_{a,d*8+f}*D_{d*8+f,c};];",
+       "where contract"},
+      {"in A f32[37];\nout C "
+       "f32[37];\nP^{5}_{a=0}[L^{min(8,37-a*8)}_{c=0}[D^{f32,s}_{c}=A_{a*8+c};];L^{min(8,37-a*8)}_{c="
+       "0}[C_{a*8+c}=D^{f32,s}_{c}+1;];];",
+       "add"},
       // Bodies with several items, and variables that each iteration has for itself.
       {"in A f32[4,5];\nout C "
        "f32[4,5];\nB^{4}_{tx=0}[M^{f32,l}=-inf;L^{5}_{a=0}[M^{f32,l}=max(M^{f32,l},A_{tx,a});];Z^{f32,l}="

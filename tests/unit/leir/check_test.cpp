@@ -96,6 +96,17 @@ TEST(Check, ProvesBoundsUnderGuards) {
       run("in A f32[9];in I i64[4] range 0..8;out C f32[4];L^{4}_{a=0}[C_{a}=A_{I^{i64,g}_{a}};];").messages.empty());
 }
 
+// Forms saturate, 64 bits wrap: neither may pass for the other.
+TEST(Check, DoesNotTrustNumbersThatFormsCannotHold) {
+  const std::string h = "in A f32[7];out C f32[7];L^{7}_{a=0}[C_{a}=";
+  for (const char* at :
+       {"a+9223372036854775807-4611686018427387904", "a+4611686018427387904+4611686018427387904-4611686018427387904",
+        "a*4611686018427387904*2-a*4611686018427387904",
+        "a-4611686018427387904-4611686018427387904+4611686018427387904"})
+    EXPECT_TRUE(has(run(h + "A_{" + at + "};];"), Code::leir_unchecked)) << at;
+  ACCEPTS(h + "A_{a+2305843009213693952-2305843009213693952};];");
+}
+
 TEST(Check, WantsEveryElementOfAnOutputWritten) {
   REFUSES("in A f32[4,3];out C f32[4,5];B^{4}_{tx=0}L^{3}_{a=0}[C_{tx,a*2}=A_{tx,a};];", leir_coverage);  // row 29
   ACCEPTS("in A f32[3];out C f32[6];L^{3}_{a=0}[C_{a*2}=A_{a};C_{a*2+1}=A_{a};];");
@@ -181,6 +192,18 @@ TEST(Check, RecurrencesReadWhatEarlierIterationsWrote) {
   const std::string h = "in A f32[900,900];out C f32[900];L^{900}_{a=0}[C_{a}=0;];";
   ACCEPTS(h + "L^{900}_{a=0}L^{900-a}_{c=0}[D_{a,c}=if_then_else(a<1,0,D_{a-1,c})+A_{a,c};];");
   REFUSES(h + "L^{900}_{a=0}L^{a+1}_{c=0}[D_{a,c}=if_then_else(a<1,0,D_{a-1,c})+A_{a,c};];", leir_read_before_write);
+}
+
+// What no form says is followed element by element where a program is small.
+TEST(Check, FollowsMinimaAndConditionsOfSmallPrograms) {
+  const std::string h = "in A f32[7];out C f32[7];";
+  ACCEPTS(h + "L^{3}_{a=0}L^{3}_{c=0}[C_{min(a*3+c,6)}=A_{min(a*3+c,6)};];");
+  ACCEPTS(h + "L^{2}_{a=0}L^{min(4,max(7-a*4,1))}_{c=0}[C_{a*4+c}=A_{a*4+c};];");
+  REFUSES(h + "L^{2}_{a=0}L^{2}_{c=0}[C_{min(a*3+c,6)}=1;];", leir_coverage);
+  ACCEPTS(h + "L^{7}_{d=0}[C_{d}=0;];L^{7}_{a=0}L^{3}_{c=0}[D=if_then_else(a<1&c<1,1,D)*A_{a};];");
+  ACCEPTS(h + "L^{7}_{d=0}[C_{d}=0;];L^{7}_{a=0}L^{3}_{c=0}[D=if_then_else(a>0|c>0,D,1)*A_{a};];");
+  REFUSES(h + "L^{7}_{d=0}[C_{d}=0;];L^{7}_{a=0}L^{3}_{c=0}[D=if_then_else(a>0&c>0,1,D)*A_{a};];",
+          leir_read_before_write);
 }
 
 TEST(Check, KnowsAccumulatorsByTheirPlaceInTheChain) {
