@@ -193,13 +193,21 @@ def _unary(op):
 
 
 for _name, _op in {
-    "neg": "neg", "abs": "abs", "sign": "sign", "sgn": "sign", "square": "square", "relu": "relu", "exp": "exp",
+    "neg": "neg", "abs": "abs", "square": "square", "relu": "relu", "exp": "exp",
     "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt",
     "reciprocal": "reciprocal", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh",
     "erf": "erf", "sigmoid": "sigmoid", "silu": "silu", "mish": "mish", "selu": "selu",
     "hardsigmoid": "hardsigmoid", "hardswish": "hardswish",
 }.items():
     TABLE[f"aten.{_name}"] = _unary(_op)
+
+
+@row("aten.sign", "aten.sgn")
+def _sign(e, x):
+    v = e.value(x)
+    if e.dtype() == "bool":
+        return v
+    return e.fn("where", e.add("isnan", v), 0.0, e.add("sign", v)) if e.dtype()[0] in "fb" else e.add("sign", v)
 
 
 @row("aten.round", "aten.floor", "aten.ceil", "aten.trunc")
@@ -292,11 +300,11 @@ def _rsub(e, x, y, alpha=1):
 @row("aten.div", "aten.true_divide")
 def _div(e, x, y, rounding_mode=None):
     dtype = e.dtype()
-    a, b = e.value(x, dtype), e.value(y, dtype)
+    if rounding_mode == "floor":
+        return _floor_divide(e, x, y)
     if dtype[0] in "iu":
         e.checks.divisor(y)
-    if rounding_mode == "floor":
-        return e.add("floordiv", a, b)
+    a, b = e.value(x, dtype), e.value(y, dtype)
     q = e.add("div", a, b)  # of integers: towards zero
     if rounding_mode == "trunc" and dtype[0] in "fb":
         return cut(e, q)
@@ -305,9 +313,19 @@ def _div(e, x, y, rounding_mode=None):
 
 @row("aten.floor_divide")
 def _floor_divide(e, x, y):
-    if e.dtype()[0] in "iu":
+    """Of infinities as eager has it: what is left over of one is NaN, and beside one a number is a little below or above 0."""
+    dtype = e.dtype()
+    a, b = e.value(x, dtype), e.value(y, dtype)
+    q = e.add("floordiv", a, b)
+    if dtype[0] in "iu":
         e.checks.divisor(y)
-    return e.add("floordiv", e.value(x, e.dtype()), e.value(y, e.dtype()))
+        return q
+    if not isinstance(y, (int, float)) or math.isinf(y):
+        q = e.fn("where", e.add("logical_and", e.add("isinf", b), e.fn("lt", e.add("mul", a, b), 0.0)), -1.0, q)
+    endless = e.add("isinf", a)
+    if not isinstance(y, (int, float)):
+        endless = e.add("logical_and", endless, e.fn("ne", b, 0.0))
+    return q if y == 0 else e.fn("where", endless, math.nan, q)
 
 
 @row("aten.remainder")

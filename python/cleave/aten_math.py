@@ -64,7 +64,8 @@ def _asinh(e, x):
 @_formula
 def _acosh(e, x):
     t = e.fn("sub", x, 1.0)
-    near = e.add("log1p", e.add("add", t, e.add("sqrt", e.add("mul", t, e.fn("add", t, 2.0)))))
+    root = e.add("mul", e.add("sqrt", t), e.add("sqrt", e.fn("add", t, 2.0)))  # NaN below 1
+    near = e.add("log1p", e.add("add", t, root))
     return e.add("where", e.fn("gt", x, LARGE), e.fn("add", e.add("log", x), math.log(2)), near)
 
 

@@ -20,6 +20,7 @@ except ImportError:
 
 import cleave
 import cleave.backend
+from torch.utils import _pytree as pytree
 from cleave import fx
 
 torch.manual_seed(0)
@@ -291,6 +292,7 @@ def changed(x, change):
 x34, y34, x5 = r(3, 4), torch.randn(3, 4), r(2, 3, 4, 5, 6)
 positive = y34[x34 > 0]
 ints = torch.tensor([[3, -7, 0, 12], [5, 5, -1, 2]])
+ends = torch.tensor([float("inf"), -float("inf"), float("nan"), 0.0, -0.0, 1.5, -1.5, 1e-20, -3e38])
 OPERATORS = {
     "add alpha": lambda: torch.add(x34, y34, alpha=2),
     "int and float": lambda: ints + x34[:2],
@@ -393,6 +395,8 @@ OPERATORS = {
         + F.max_pool1d(x34, 2, return_indices=True)[1],
     "adaptive pools": lambda: F.adaptive_avg_pool2d(x5[0], (3, 4)) + sum(v.float() for v in F.adaptive_max_pool2d(x5[0], (3, 4), True)),
     "resizing": lambda: F.interpolate(x5[0], scale_factor=2, mode="bilinear") + F.interpolate(x5[0], size=(10, 12), mode="nearest"),
+    "infinities and NaN": lambda: [ends.sign().double(), ends // ends[:, None], torch.div(ends, 2.5, rounding_mode="floor"),
+                                   torch.div(1.5, ends, rounding_mode="floor"), (-1.0 / ends).acosh(), ends % ends[:, None]],
     "casts": lambda: (x34 * 3).to(torch.int64) + x34.double().to(torch.float32).bool(),
 }
 
@@ -404,7 +408,7 @@ class Operators(unittest.TestCase):
             part = names[first:first + several]
             with self.subTest(part):
                 # The tensors of the closures become constants; one input is added.
-                program = lambda x, part=part: [OPERATORS[name]() + x for name in part]
+                program = lambda x, part=part: [pytree.tree_map(lambda v: v + x, OPERATORS[name]()) for name in part]
                 zero = torch.zeros(())
                 results = zip(part, program(zero), cleave.compile(program, (zero,), threads=1, search=False)(zero))
                 for name, want, got in results:
