@@ -8,8 +8,8 @@ import operator
 
 import torch
 
-from ._errors import UnsupportedError
 from .aten_checks import Checks
+from .aten_dims import extent, number, real, refuse, symbol_name
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint32: "u32", torch.uint16: "u16", torch.uint8: "u8",
@@ -25,10 +25,6 @@ def row(*names):
         return function
 
     return register
-
-
-def refuse(what: str) -> UnsupportedError:
-    return UnsupportedError(what, node=what.split(" ")[0])
 
 
 class _NotMade:
@@ -47,44 +43,6 @@ def highest(dtype) -> float:
     return math.inf if dtype[0] in "fb" else 2.0**min(int(dtype[1:]) - (dtype[0] == "i"), 62) - (int(dtype[1:]) < 62)
 
 
-def extent(value):
-    """An extent of the graph language: a number, or the text of an expression of dimensions."""
-    if isinstance(value, torch.SymInt):
-        expr = value.node.expr
-        if expr.is_number:
-            return int(expr)
-        return text_of(expr)
-    return int(value)
-
-
-def text_of(expr) -> str:
-    """A sympy expression of dimensions in the graph language's spelling."""
-    kind = type(expr).__name__
-    if expr.is_Symbol:
-        return str(expr)
-    if expr.is_Integer:
-        return f"({int(expr)})" if int(expr) < 0 else str(int(expr))
-    parts = [text_of(a) for a in expr.args]
-    if kind == "Add":
-        return "(" + " + ".join(parts) + ")"
-    if kind == "Mul":
-        return "(" + " * ".join(parts) + ")"
-    if kind in ("FloorDiv", "CleanDiv"):
-        return f"({parts[0]} // {parts[1]})"
-    if kind in ("Mod", "PythonMod"):
-        return f"({parts[0]} % {parts[1]})"
-    if kind in ("Max", "Min"):
-        text = parts[0]
-        for p in parts[1:]:
-            text = f"{kind.lower()}({text}, {p})"
-        return text
-    if kind == "Pow" and expr.args[1].is_Integer and int(expr.args[1]) > 0:
-        return "(" + " * ".join([parts[0]] * int(expr.args[1])) + ")"
-    if kind in ("ToFloat", "TruncToInt", "Identity"):
-        return parts[0]
-    raise refuse(f"the extent {expr} (`{kind}` of dimensions)")
-
-
 class Emitter:
     """Adds operators to a native GraphBuilder. `node` is the FX node that is being translated."""
 
@@ -94,6 +52,7 @@ class Emitter:
         self.node = None
         self.contents = {}  # FX node -> the tensor that it always is
         self.checks = Checks(self)
+        self.occupied = set()  # dimensions that eager wants to be 1 at least
 
     # -- what FX knows ------------------------------------------------------------------------------------------------
     @staticmethod
@@ -130,10 +89,17 @@ class Emitter:
         """An int, a float or an extent's text."""
         arg = self.meta(arg)
         if isinstance(arg, torch.SymInt):
-            return extent(arg)
+            return number(arg)
         if isinstance(arg, torch.SymFloat):
             raise refuse("a number that depends on dimensions")
         return arg
+
+    def occupy(self, x, axes=None):
+        """An extremum is taken over axes of x, or over all, which eager refuses where there is nothing."""
+        shape = self.meta(x).shape
+        for n in shape if axes is None else [shape[axis] for axis in axes]:
+            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol:
+                self.occupied.add(symbol_name(n.node.expr))
 
     def ints(self, arg, rank=None) -> list:
         values = [self.number(a) for a in (arg if isinstance(arg, (list, tuple)) else [arg])]
@@ -148,16 +114,18 @@ class Emitter:
         """The value of a node or of a number, cast to `dtype`."""
         if isinstance(arg, torch.fx.Node):
             id = self.values.get(arg)
-            if id is None:  # a dimension used as a number
-                return self.add("extent", of=[self.number(arg)], dtype=dtype or "i64")
+            if id is None:  # a dimension used as a number, or computed from some
+                return self.value(self.meta(arg), dtype)
             if isinstance(id, tuple):
                 id = id[0]
             if id is NOT_MADE:
                 source = arg.args[0] if name_of(arg.target) == "operator.getitem" else arg
                 raise refuse(f"{name_of(source.target)} for its other results (`{arg.name}`)")
             return self.cast(id, dtype) if dtype and self.builder.dtype(id) != dtype else id
-        if isinstance(arg, (torch.SymInt,)):
-            return self.add("extent", of=[extent(arg)], dtype=dtype or "i64")
+        if isinstance(arg, torch.SymInt):
+            return self.add("extent", of=[number(arg)], dtype=dtype or "i64")
+        if isinstance(arg, torch.SymFloat):
+            return self.cast(real(self, arg.node.expr), dtype or "f64")
         return self.literal(arg, dtype or self.dtype())
 
     def literal(self, number, dtype):
@@ -594,6 +562,11 @@ def _split(e, x, *args, **named):
     sizes = [1] * len(results) if unbind else [extent(r.shape[axis]) for r in results]
     if len(sizes) == 1:
         parts = (e.value(x),)
+    elif any(isinstance(n, str) for n in sizes):  # that they fill the axis is known to the tracing alone
+        parts, start = [], 0
+        for n in sizes:
+            parts.append(e.add("slice", e.value(x), axes=[axis], starts=[start], stops=[plus(start, n)]))
+            start = plus(start, n)
     else:
         parts = e.add("split", e.value(x), axis=axis, sizes=sizes)
     if unbind:

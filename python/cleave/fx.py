@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import operator
 import os
+import re
 import threading
 
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from . import _arrays, _native, aten, aten_checks
+from . import _arrays, _native, aten, aten_checks, aten_dims
 from ._errors import Error, InvalidError, UnsupportedError
 
 _IGNORED = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")
@@ -87,7 +88,7 @@ def refusals(module) -> dict:
     """Name of a node -> why it cannot be translated. Every row is tried; what a refused node would give is a new input."""
     builder = _native.GraphBuilder("trial")
     emitter = aten.Emitter(builder)
-    why = {}
+    why, unreadable = {}, {}
     tensors = [v for n in module.graph.nodes for v in pytree.tree_leaves(n.meta.get("val"))
                if isinstance(v, (torch.Tensor, torch.SymInt))]
     declare_dims(builder, [v.shape if isinstance(v, torch.Tensor) else [v] for v in tensors])
@@ -96,7 +97,11 @@ def refusals(module) -> dict:
         made = []
         for i, val in enumerate(pytree.tree_leaves(node.meta.get("val"))):
             known = isinstance(val, torch.Tensor) and val.dtype in aten.DTYPES
-            made.append(builder.input(f"{node.name}_{i}", aten.DTYPES[val.dtype], [aten.extent(n) for n in val.shape]) if known else None)
+            try:
+                made.append(builder.input(f"{node.name}_{i}", aten.DTYPES[val.dtype], [aten.extent(n) for n in val.shape]) if known else None)
+            except Error as error:  # nothing can read it
+                unreadable[node.name] = plain(error)
+                made.append(None)
         emitter.values[node] = tuple(made) if isinstance(node.meta.get("val"), (tuple, list)) else made[0] if made else None
 
     for node in module.graph.nodes:
@@ -118,15 +123,23 @@ def refusals(module) -> dict:
             if source.name in why:
                 why |= {user.name: why[source.name] for user in source.users}
                 given(node)
+        elif bad := next((unreadable[n.name] for n in node.all_input_nodes if n.name in unreadable), ""):
+            why[node.name] = f"{aten.name_of(node.target)} ({bad})"
+            given(node)
         elif aten.name_of(node.target) not in _INLINED:
             try:
                 emitter.values[node] = call_row(emitter, node)
             except Error as error:
-                why[node.name] = str(error).splitlines()[0].replace(f" (node `{node.name}`)", "")
+                why[node.name] = plain(error).replace(f" (node `{node.name}`)", "")
                 given(node)
         else:
             given(node)
     return why
+
+
+def plain(error) -> str:
+    """The first line of a message, without the code."""
+    return re.sub(r"^error\[CLV\d+\]: ", "", str(error).splitlines()[0])
 
 
 def call_row(emitter, node):
@@ -139,8 +152,10 @@ def call_row(emitter, node):
         return function(emitter, *node.args, **node.kwargs)
     except UnsupportedError as error:
         raise UnsupportedError(f"{error} (node `{node.name}`)", code=error.code, node=node.name, hint=error.hint or _HINT) from None
-    except Error:
-        raise
+    except Error as error:
+        if isinstance(error, UnsupportedError) or error.node == node.name:
+            raise
+        raise type(error)(f"`{name}`: {plain(error)} (node `{node.name}`)", code=error.code, node=node.name, hint=error.hint or _HINT) from None
     except (TypeError, IndexError, KeyError) as error:
         raise UnsupportedError(f"arguments of `{name}` that are not supported: {error} (node `{node.name}`)",
                                node=node.name, hint=_HINT) from error
@@ -180,27 +195,41 @@ def _example(env, symbol):
     return (env.backed_var_to_val if hasattr(env, "backed_var_to_val") else env.var_to_val).get(symbol)
 
 
-def declare_dims(builder, shapes, ranges=None) -> dict:
-    """Declares the dimensions that the extents name, with their ranges; gives the value that each has in the example."""
+def declare_dims(builder, shapes, ranges=None, least=None, occupied=()) -> dict:
+    """Declares the dimensions that the extents name, with their ranges; gives the value that each has in the example. Where
+    tracing has left out 0 and 1, which it does without asking, the range starts at `least`, and that of an occupied one at 1."""
     seen = {}
     for shape in shapes:
         for n in shape:
             if isinstance(n, torch.SymInt):
                 for symbol in n.node.expr.free_symbols:
-                    if str(symbol) not in seen:
-                        seen[str(symbol)] = _example(n.node.shape_env, symbol)
+                    name = aten_dims.symbol_name(symbol)
+                    if name not in seen:
+                        seen[name] = _example(n.node.shape_env, symbol)
                         bounds = (n.node.shape_env.var_to_range if ranges is None else ranges).get(symbol)
                         low = max(0, int(bounds.lower)) if bounds is not None else 0
+                        low = least if least is not None and low == 2 else low
+                        low = max(low, 1) if name in occupied else low
                         high = int(bounds.upper) if bounds is not None and bounds.upper < 2**31 else 2**31
-                        builder.dim(str(symbol), low, high)
+                        builder.dim(name, low, high)
     return {name: int(value) for name, value in seen.items() if value is not None}
 
 
 class Exported:
     """A graph made from an ExportedProgram, and how to call it with the arguments of the original."""
 
-    def __init__(self, program: torch.export.ExportedProgram, name: str = "module"):
+    def __init__(self, program: torch.export.ExportedProgram, name: str = "module", dim_names=None):
+        """`dim_names`: of each user input, the name of each axis that has one."""
         program = program.run_decompositions(decompositions(torch.export.default_decompositions()))
+        with aten_dims.called(_dim_names(program, dim_names)):
+            try:
+                if occupied := self._make(program, name, 0):
+                    self._make(program, name, 0, occupied)
+            except Error:  # perhaps for the extents 0 and 1, which torch.export itself lets pass unseen
+                self._make(program, name, None)
+
+    def _make(self, program, name, least, occupied=()) -> set:
+        """Gives the dimensions that must not be 0 and have not been declared so, by `occupied`."""
         call = program.module_call_graph[0].signature
         self.in_spec, self.out_spec = call.in_spec, call.out_spec
         signature = program.graph_signature
@@ -211,7 +240,8 @@ class Exported:
         self.places = {}  # name of a placeholder -> its user input, or the tensor that the module holds
         nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
         self.typical = declare_dims(
-            builder, [n.meta["val"].shape for n in nodes if isinstance(n.meta.get("val"), torch.Tensor)], program.range_constraints)
+            builder, [n.meta["val"].shape for n in nodes if isinstance(n.meta.get("val"), torch.Tensor)], program.range_constraints, least,
+            occupied)
         self.held = {}
         changed = {s.target for s in signature.output_specs if s.kind == OutputKind.BUFFER_MUTATION}
         for node, spec in zip(nodes, signature.input_specs):
@@ -259,6 +289,7 @@ class Exported:
         self.looks = [(self.places[node.name], low, extent, asks) for (node, low, extent), asks in emitter.checks.inputs.items()]
         self.graph = builder.build()
         self.input_names = [n.name for n, s in zip(nodes, signature.input_specs) if s.kind == InputKind.USER_INPUT]
+        return emitter.occupied.intersection(name for name, low, _ in self.graph.dims() if low == 0)
 
     def declare(self, builder, node, source) -> int:
         val = node.meta["val"]
@@ -318,6 +349,51 @@ class Exported:
                 if name != target and _share_memory(mine, other):
                     raise InvalidError(f"`{target}` and the argument `{name}` share memory, and the program changes `{target}`",
                                        node=target, hint=f"give a clone as `{name}`")
+
+
+def _dim_names(program, given) -> dict:
+    """What each dimension of a program is called: as the user did, else after the first axis that has it (x_0)."""
+    names, taken = {}, {"max", "min"}  # words of the graph language
+    specs = program.graph_signature.input_specs
+    places = [n for n, s in zip([n for n in program.graph.nodes if n.op == "placeholder"], specs) if s.kind == InputKind.USER_INPUT]
+    given = given if given is not None and len(given) == len(places) else [{}] * len(places)
+    for place, axes in zip(places, given):
+        val = place.meta.get("val")
+        for axis, n in enumerate(val.shape if isinstance(val, torch.Tensor) else ()):
+            symbols = n.node.expr.free_symbols if isinstance(n, torch.SymInt) else ()
+            if len(symbols) != 1 or str(next(iter(symbols))) in names:
+                continue
+            name = axes.get(axis, f"{place.name}_{axis}")
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            names[str(next(iter(symbols)))] = name
+    return names
+
+
+def _named_axes(module, args, kwargs, dynamic_shapes):
+    """Of each tensor among the arguments, {axis: name}; None where the structure is not understood."""
+    from torch.export import dynamic_shapes as shapes
+
+    if dynamic_shapes is None:
+        return None
+    try:
+        if isinstance(dynamic_shapes, shapes.ShapesCollection):
+            dynamic_shapes = dynamic_shapes.dynamic_shapes(module, args, kwargs)
+        combined = shapes._combine_args(module, args, kwargs)
+        if isinstance(dynamic_shapes, (tuple, list)):
+            dynamic_shapes = combined.__class__(zip(combined, dynamic_shapes))
+        found = []
+
+        def note(path, array, axes):
+            axes = dict(enumerate(axes)) if isinstance(axes, (tuple, list)) else axes if isinstance(axes, dict) else {}
+            roots = {axis: getattr(dim, "root", dim) for axis, dim in axes.items()}
+            found.append({axis: dim.__name__ for axis, dim in roots.items() if isinstance(getattr(dim, "__name__", None), str)})
+
+        shapes._tree_map_with_path(note, combined, dynamic_shapes, tree_name="inputs")
+        return found
+    except Exception:  # torch's own, which may be others in another version: names only read better
+        return None
 
 
 def _assign(array, value):
@@ -386,4 +462,5 @@ def _export(what, args, kwargs, dynamic_shapes) -> Exported:
             program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:  # torch.export raises many kinds
         raise InvalidError(f"torch.export: {error}", hint="torch.export.draft_export(...) explains what it could not trace") from error
-    return Exported(program, "".join(c if c.isalnum() else "_" for c in name) or "module")
+    names = _named_axes(module, tuple(args), dict(kwargs or {}), dynamic_shapes)
+    return Exported(program, "".join(c if c.isalnum() else "_" for c in name) or "module", names)

@@ -183,6 +183,10 @@ std::map<std::string, int64_t> values_of(const graph::Graph& g, std::span<const 
                      fmt::format("it has {} axes, {} are needed", shapes[i].size(), declared.size())));
     for (size_t axis = 0; axis < declared.size(); ++axis) {
       const auto solved = driver::solve(g.syms(), declared[axis], shapes[i][axis]);
+      if (const auto dim = solved ? std::nullopt : driver::linear_in(g.syms(), declared[axis]))
+        raise(diagnose(Code::wrong_input, name,
+                       fmt::format("its axis {} has the extent {}, which `{}` is for no `{}`", axis, shapes[i][axis],
+                                   g.syms().print(declared[axis]), *dim)));
       if (!solved) continue;  // checked once the values are known
       const auto& [d, value] = *solved;
       const auto [known, fresh] = out.emplace(d, value);

@@ -2,12 +2,18 @@
 
 namespace cleave::driver {
 
-std::optional<std::pair<std::string, int64_t>> solve(const sym::Pool& syms, sym::Expr extent, int64_t value) {
+namespace {
+
+struct Linear {
+  sym::Expr dim;
+  int64_t factor, rest;
+};
+std::optional<Linear> linear(const sym::Pool& syms, sym::Expr extent) {
   std::optional<sym::Expr> dim;
-  int64_t factor = 0, left = value;
+  int64_t factor = 0, rest = 0;
   for (const sym::Pool::Term& t : syms.terms(extent)) {
     if (t.atoms.empty()) {
-      left -= t.coefficient;
+      rest += t.coefficient;
     } else if (t.atoms.size() == 1 && syms.kind(t.atoms[0]) == sym::Kind::symbol && !dim) {
       dim = t.atoms[0];
       factor = t.coefficient;
@@ -15,8 +21,23 @@ std::optional<std::pair<std::string, int64_t>> solve(const sym::Pool& syms, sym:
       return std::nullopt;
     }
   }
-  if (!dim || factor <= 0 || left < 0 || left % factor != 0) return std::nullopt;
-  return std::pair{syms.symbol_name(*dim), left / factor};
+  if (!dim || factor <= 0) return std::nullopt;
+  return Linear{*dim, factor, rest};
+}
+
+}  // namespace
+
+std::optional<std::string> linear_in(const sym::Pool& syms, sym::Expr extent) {
+  const auto form = linear(syms, extent);
+  return form ? std::optional(syms.symbol_name(form->dim)) : std::nullopt;
+}
+
+std::optional<std::pair<std::string, int64_t>> solve(const sym::Pool& syms, sym::Expr extent, int64_t value) {
+  const auto form = linear(syms, extent);
+  if (!form) return std::nullopt;
+  const int64_t left = value - form->rest;
+  if (left < 0 || left % form->factor != 0) return std::nullopt;
+  return std::pair{syms.symbol_name(form->dim), left / form->factor};
 }
 
 double size_at(const graph::Graph& g, const DimValues& values) {

@@ -15,6 +15,9 @@ namespace cleave::driver {
 // None when the extent is of another form, or no value >= 0 gives it.
 std::optional<std::pair<std::string, int64_t>> solve(const sym::Pool& syms, sym::Expr extent, int64_t value);
 
+// The dimension that `extent` is linear in, if it is of that form.
+std::optional<std::string> linear_in(const sym::Pool& syms, sym::Expr extent);
+
 using DimValues = std::map<std::string, int64_t>;
 
 // How much it is to time a program at these values: the bytes of its leaves and the elements of its largest value, as

@@ -410,9 +410,41 @@ class Importer {
       NodeContext context(builder_, none, opset_, {*value});
       const auto id = context.id(0);
       if (!id.ok()) return id.errors();
+      if (auto wrong = contradiction(output, builder_.type(*id))) return {std::move(*wrong)};
       builder_.output(shown(output.name()), *id);
     }
     return {};
+  }
+
+  // A model that declares an output as what it is not was changed by hand, or exported wrongly: either may be meant.
+  std::optional<Diagnostic> contradiction(const onnx::ValueInfoProto& output, const graph::Type& computed) {
+    if (!output.type().has_tensor_type()) return std::nullopt;
+    const auto& type = output.type().tensor_type();
+    const sym::Pool& syms = builder_.syms();
+    bool wrong = type.elem_type() != onnx::TensorProto::UNDEFINED && dtype_of(type.elem_type()) != computed.dtype;
+    std::string declared = type_name(type.elem_type()), found(name(computed.dtype));
+    if (const auto same = dtype_of(type.elem_type())) declared = name(*same);
+    if (type.has_shape()) {
+      const auto& dims = type.shape().dim();
+      wrong = wrong || static_cast<size_t>(dims.size()) != computed.shape.size();
+      std::vector<std::string> names;
+      for (int i = 0; i < dims.size(); ++i) {
+        // Extents of 0 and less are what exporters write for those that they do not know.
+        const bool known = dims[i].has_dim_value() && dims[i].dim_value() > 0;
+        names.push_back(known ? std::to_string(dims[i].dim_value()) : shown(dims[i].dim_param()));
+        if (known && !wrong)
+          wrong = syms.equal(builder_.syms().constant(dims[i].dim_value()), computed.shape[static_cast<size_t>(i)]) ==
+                  sym::Proof::no;
+      }
+      declared += fmt::format("[{}]", fmt::join(names, ", "));
+    }
+    if (!wrong) return std::nullopt;
+    std::vector<std::string> extents;
+    for (const sym::Expr e : computed.shape) extents.push_back(syms.print(e));
+    return diagnose(Code::onnx_tensor, shown(output.name()),
+                    fmt::format("the model declares this output as {}, its nodes compute {}[{}]; correct the "
+                                "declaration, or leave its shape out",
+                                declared, found, fmt::join(extents, ", ")));
   }
 
   const onnx::ModelProto& model_;

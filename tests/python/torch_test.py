@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import io
+import math
 import os
 import subprocess
 import sys
@@ -225,6 +226,46 @@ class Modules(unittest.TestCase):
             program(torch.randn(65, 4), torch.randn(65, 4))
         with self.assertRaises(cleave.InvalidError):
             program(torch.randn(6, 4), torch.randn(7, 4))
+
+    def test_extents_of_0_and_1(self):
+        # torch.export writes 2.. for what it has not looked at, and lets 0 and 1 pass at the call.
+        def f(x):
+            return x.softmax(-1).sum(0) + (x @ x.T).sum()
+
+        for how in (torch.export.Dim.AUTO, torch.export.Dim.DYNAMIC, torch.export.Dim("n")):
+            program = cleave.compile(f, (torch.randn(5, 4),), dynamic_shapes=({0: how},), threads=1)
+            for n in (0, 1, 2, 7):
+                x = torch.randn(n, 4)
+                torch.testing.assert_close(program(x), f(x))
+        # Of nothing there is no extremum.
+        for f in (lambda x: x.amax(0), lambda x: x.min(0).indices, lambda x: x.argmax(0), lambda x: x[:, 0].max()):
+            for how in (torch.export.Dim.AUTO, torch.export.Dim("x_0")):
+                program = cleave.compile(f, (torch.randn(5, 4),), dynamic_shapes=({0: how},), threads=1)
+                for n in (1, 3):
+                    x = torch.randn(n, 4)
+                    torch.testing.assert_close(program(x), f(x))
+                with self.assertRaisesRegex(cleave.InvalidError, "`x_0` is 0, outside its range 1"):
+                    program(torch.randn(0, 4))
+
+    def test_dimensions_have_the_names_that_the_user_gave(self):
+        export = torch.export
+        rows, half, auto = export.Dim("rows", max=64), export.Dim("half", max=16), export.Dim.AUTO
+
+        def f(x, pair):
+            return x + 1, pair["a"][::2] * 2, pair["b"].relu()
+
+        args = (torch.randn(5, 4), {"a": torch.randn(6, 3), "b": torch.randn(7, 3)})
+        program = cleave.compile(f, args, dynamic_shapes={"x": (rows, None), "pair": {"a": {0: 2 * half}, "b": {0: auto}}}, threads=1)
+        self.assertEqual([shape for _, _, shape in program.inputs], [["rows", 4], ["2*half", 3], ["pair_b_0", 3]])
+        for got, want in zip(program(*args), f(*args)):
+            torch.testing.assert_close(got, want)
+        for at, bad, said in ((0, torch.randn(65, 4), "`rows` is 65, outside its range 0..64"), (1, torch.randn(34, 3), "`half` is 17"),
+                              (1, torch.randn(7, 3), r"`pair_a`: its axis 0 has the extent 7, which `2\*half` is for no `half`")):
+            x, a, b = args[0], args[1]["a"], args[1]["b"]
+            with self.subTest(said), self.assertRaisesRegex(cleave.InvalidError, said):
+                program(bad if at == 0 else x, {"a": bad if at == 1 else a, "b": b})
+        exported = export.export(torch.nn.ReLU(), (torch.randn(5, 4),), dynamic_shapes=({0: rows},))
+        self.assertEqual(cleave.compile(exported).inputs[0][2][0], "input_0")
 
     def test_arguments_are_checked(self):
         def f(x, n, *, a, b):
@@ -583,6 +624,32 @@ class Backend(unittest.TestCase):
         torch.testing.assert_close(mine, x)
         self.assertEqual(got[0].data_ptr(), mine.data_ptr(), "a view of an input stays one")
         self.assertIn("100.0 %", said)
+
+    def test_numbers_that_are_computed_from_dimensions(self):
+        def f(x):
+            rows, columns = x.shape
+            y = x * rows**-0.5 + (x / columns**0.5) * (1 / rows) - math.log(columns) * math.sqrt(rows)
+            return y.clamp(max=columns / 3) + torch.full((rows, 1), rows * 0.25) + torch.arange(columns) / rows
+
+        def g(x):
+            a, b = x.chunk(2, -1)
+            first, rest = x.split([x.shape[0] // 3, x.shape[0] - x.shape[0] // 3])
+            return a.sigmoid().sum() + b.softmax(-1).sum(-1) + (first.sum(0) - rest.cumsum(0)[-1]).sum()
+
+        def h(x):
+            image = x[None, None]
+            sizes = (F.interpolate(image, size=(7, 5), mode="bilinear"), F.interpolate(image, scale_factor=2, mode="bicubic"),
+                     F.interpolate(image, size=(4, 9), mode="nearest"))
+            return [*sizes, *(F.pad(image, (2, 1, 1, 2), mode=mode) for mode in ("reflect", "replicate", "circular"))]
+
+        for program in (f, g, h):
+            compiled = self.compiled(program, dynamic=True)
+            for shape in ((9, 8), (10, 7), (4, 5)):
+                x = torch.randn(shape)
+                got, said = self.run_quietly(compiled, x)
+                torch.testing.assert_close(got, program(x), rtol=1e-4, atol=1e-4)
+                self.assertNotIn("internal", said)
+                self.assertNotIn("left to eager", said)
 
     def test_graph_breaks_and_dynamic_shapes(self):
         def f(x):

@@ -26,19 +26,7 @@ class OnnxModel {
   // Extents are numbers or names.
   OnnxModel& input(const std::string& name, const std::vector<std::string>& extents,
                    int type = onnx::TensorProto::FLOAT) {
-    auto* value = graph().add_input();
-    value->set_name(name);
-    auto* tensor = value->mutable_type()->mutable_tensor_type();
-    tensor->set_elem_type(type);
-    tensor->mutable_shape();
-    for (const auto& e : extents) {
-      auto* dim = tensor->mutable_shape()->add_dim();
-      if (e.find_first_not_of("-0123456789") == std::string::npos) {
-        dim->set_dim_value(std::stoll(e));
-      } else {
-        dim->set_dim_param(e);
-      }
-    }
+    describe(graph().add_input(), name, extents, type);
     return *this;
   }
   OnnxModel& node(const std::string& op, const std::vector<std::string>& inputs,
@@ -93,6 +81,11 @@ class OnnxModel {
     graph().add_output()->set_name(name);
     return *this;
   }
+  OnnxModel& output(const std::string& name, const std::vector<std::string>& extents,
+                    int type = onnx::TensorProto::FLOAT) {
+    describe(graph().add_output(), name, extents, type);
+    return *this;
+  }
 
   std::string bytes() const { return model_.SerializeAsString(); }
   Result<graph::Graph> import(const std::string& folder = "", const OnnxOptions& options = {}) const {
@@ -104,6 +97,22 @@ class OnnxModel {
   }
 
  private:
+  static void describe(onnx::ValueInfoProto* value, const std::string& name, const std::vector<std::string>& extents,
+                       int type) {
+    value->set_name(name);
+    auto* tensor = value->mutable_type()->mutable_tensor_type();
+    tensor->set_elem_type(type);
+    tensor->mutable_shape();
+    for (const auto& e : extents) {
+      auto* dim = tensor->mutable_shape()->add_dim();
+      if (e.find_first_not_of("-0123456789") == std::string::npos) {
+        dim->set_dim_value(std::stoll(e));
+      } else {
+        dim->set_dim_param(e);
+      }
+    }
+  }
+
   onnx::ModelProto model_;
 };
 

@@ -165,5 +165,30 @@ TEST(OnnxSignature, AnAttributeTwiceIsRefused) {
   EXPECT_THAT(render(m.import().errors(), nullptr), HasSubstr("`axis` is given twice"));
 }
 
+TEST(OnnxSignature, OutputsAreWhatTheModelSaysTheyAre) {
+  const auto import = [](const std::vector<std::string>& extents, int type = onnx::TensorProto::FLOAT) {
+    return OnnxModel()
+        .input("x", {"N", "3"})
+        .input("w", {"3", "4"})
+        .node("MatMul", {"x", "w"}, {"y"})
+        .output("y", extents, type)
+        .import();
+  };
+  EXPECT_TRUE(import({"N", "4"}).ok());
+  EXPECT_TRUE(import({"batch", "columns"}).ok()) << "names say nothing";
+  EXPECT_TRUE(import({"8", "4"}).ok()) << "N may be 8";
+  EXPECT_TRUE(import({"0", "-1"}).ok()) << "not known to the exporter";
+  EXPECT_TRUE(import({"N", "4"}, onnx::TensorProto::UNDEFINED).ok());
+  const auto refusal = [&](const std::vector<std::string>& extents, int type = onnx::TensorProto::FLOAT) {
+    const auto made = import(extents, type);
+    return made.ok() ? std::string() : made.errors().at(0).message();
+  };
+  EXPECT_THAT(refusal({"N", "5"}), AllOf(HasSubstr("`y`"), HasSubstr("as f32[N, 5]"), HasSubstr("compute f32[N, 4]")));
+  EXPECT_THAT(refusal({"4"}), HasSubstr("as f32[4], its nodes compute f32[N, 4]"));
+  EXPECT_THAT(refusal({}), HasSubstr("as f32[], its nodes compute f32[N, 4]"));
+  EXPECT_THAT(refusal({"N", "4"}, onnx::TensorProto::DOUBLE), HasSubstr("as f64[N, 4], its nodes compute f32[N, 4]"));
+  EXPECT_THAT(refusal({"N", "4"}, onnx::TensorProto::STRING), HasSubstr("its nodes compute f32[N, 4]"));
+}
+
 }  // namespace
 }  // namespace cleave
