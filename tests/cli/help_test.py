@@ -1,6 +1,6 @@
 """Help texts, usage errors, and the verbs that only describe."""
 
-from cleave_cli import CliTest, main
+from cleave_cli import ROOT, CliTest, main
 
 VERBS = ["optimize", "search", "schedule", "show", "run", "bench", "check", "passes", "targets", "doctor", "explain", "leir", "db"]
 
@@ -26,6 +26,7 @@ class Help(CliTest):
         self.fails(2, "--split", "search", "x.graph", "--split", "")
 
     def test_what_is_not_there_says_so(self):
+        self.fails(2, "error[CLV7003]", "bench", str(ROOT / "tests/data/attention.tile"))
         self.fails(6, "error[CLV7010]", "optimize", "x.graph", "--target", "cuda")
         self.fails(6, "error[CLV7010]", "show", "x.graph", "--stage", "cuda")
         self.fails(3, "is not a usable artefact", "bench", "x.graph", "--against", "eager")
