@@ -37,6 +37,9 @@ struct Plan {
 // Rewrites what has no unit of its own: mean and moments become sums.
 graph::Graph simplify_reductions(const graph::Graph& graph);
 
+// Divisions by what is known per row or column, with one reciprocal each (reciprocal.cpp).
+graph::Graph hoist_reciprocals(const graph::Graph& graph);
+
 // The graph must have passed simplify_reductions.
 Result<Plan> make_plan(const graph::Graph& graph);
 

@@ -328,13 +328,21 @@ std::vector<Candidate> in_parts(const Plan& plan, const std::vector<Group>& grou
 
 }  // namespace
 
+namespace {
+
+graph::Graph simplified(const graph::Graph& graph) {
+  return hoist_reciprocals(simplify_reductions(graph::expand_views(graph)));
+}
+
+}  // namespace
+
 Result<std::vector<Refusal>> refused_fusions(const graph::Graph& graph) {
-  TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph::expand_views(graph))));
+  TRY_ASSIGN(const Plan plan, make_plan(simplified(graph)));
   return refusals(plan);
 }
 
 Result<Candidate> unfused(const graph::Graph& graph, const Options& options) {
-  TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph::expand_views(graph))));
+  TRY_ASSIGN(const Plan plan, make_plan(simplified(graph)));
   const std::vector<Group> groups = group_units(plan, false);
   TRY_ASSIGN(auto all, ranked(plan, groups, options, "unfused"));
   if (groups.size() > 1) add_if_best(all, composed(plan, best_tiled(groups, all), options, "unfused"));
@@ -343,7 +351,7 @@ Result<Candidate> unfused(const graph::Graph& graph, const Options& options) {
 }
 
 Result<std::vector<Candidate>> candidates(const graph::Graph& graph, const Options& options) {
-  TRY_ASSIGN(const Plan plan, make_plan(simplify_reductions(graph::expand_views(graph))));
+  TRY_ASSIGN(const Plan plan, make_plan(simplified(graph)));
   const std::vector<Group> single = group_units(plan, false);
   TRY_ASSIGN(auto apart, ranked(plan, single, options, "unfused"));
   const Cut apart_cut = best_tiled(single, apart);

@@ -2,6 +2,8 @@
 // evaluator.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "schedule/plan.hpp"
 #include "schedule/schedule.hpp"
 #include "support.hpp"
@@ -120,6 +122,76 @@ TEST(Schedule, NormalisationsReduceEachRowOnce) {
       // An exponential or a logarithm counts as some twenty operations; no row is reduced twice.
       EXPECT_LE(flops, 64 * elements) << tile::print(p);
     }
+}
+
+// How often a function is called in the nests of a program, over all axes with more than one iteration.
+int calls(const tile::Program& p, Fn fn, size_t axes) {
+  int count = 0;
+  std::function<void(const std::vector<tile::Statement>&)> walk = [&](const std::vector<tile::Statement>& body) {
+    for (const tile::Statement& s : body) {
+      if (const auto* f = std::get_if<tile::For>(&s.what)) walk(f->body);
+      const auto* n = std::get_if<tile::Nest>(&s.what);
+      if (!n || n->axes.size() < axes) continue;
+      for (const tile::Node& node : n->nodes)
+        if (const auto* a = std::get_if<tile::Apply>(&node.what)) count += a->fn == fn;
+    }
+  };
+  for (const tile::Kernel& k : p.kernels) walk(k.body);
+  return count;
+}
+
+TEST(Schedule, RowsAreDividedByOneReciprocal) {
+  struct Case {
+    const char* body;
+    bool hoisted;
+  };
+  const Case cases[] = {
+      {"R = sqrt(add(mean(square(X), axes=[1], keepdims=true), 0.00001))\n output Y = div(X, R)", true},
+      {"R = add(sqrt(sum(square(X), axes=[1], keepdims=true)), 0.000001)\n output Y = div(X, R)", true},
+      {"R = max(sqrt(sum(square(X), axes=[1])), 0.001)\n output Y = div(X, broadcast(unsqueeze(R, axes=[1]), shape=[9, "
+       "70]))",
+       true},
+      {"R = sqrt(sum(square(X), axes=[0]))\n output Y = div(X, R)", true},
+      {"E = exp(sub(X, amax(X, axes=[1], keepdims=true)))\n output Y = div(E, sum(E, axes=[1], keepdims=true))", true},
+      // 1 / r may overflow or be no normal number.
+      {"output Y = div(X, sum(abs(X), axes=[1], keepdims=true))", false},
+      {"output Y = div(X, sum(exp(X), axes=[1], keepdims=true))", false},
+      {"E = exp(sub(X, amax(X, axes=[0], keepdims=true)))\n output Y = div(E, sum(E, axes=[1], keepdims=true))", false},
+      {"output Y = div(X, sub(sqrt(sum(square(X), axes=[1], keepdims=true)), 1.0))", false},
+      {"H = cast(X, dtype=f16)\n output Y = div(H, sqrt(sum(square(H), axes=[1], keepdims=true)))", false},
+      // Nothing to gain.
+      {"output Y = div(X, sqrt(abs(X)))", false},
+  };
+  for (const Case& c : cases) {
+    const graph::Graph g = parsed(std::string("graph g {\n input X: f32[9, 70]\n ") + c.body + "\n}\n");
+    const auto all = candidates(g, test_options());
+    ASSERT_TRUE(all.ok()) << c.body << render(all.errors(), nullptr);
+    for (const Candidate& s : *all) {
+      EXPECT_EQ(calls(s.program, Fn::div, 2) == 0, c.hoisted) << c.body << tile::print(s.program);
+      EXPECT_EQ(calls(s.program, Fn::reciprocal, 0) > 0, c.hoisted) << c.body << tile::print(s.program);
+      // Once a row: where nests are over rows and columns there is none.
+      EXPECT_EQ(calls(s.program, Fn::reciprocal, 2), 0) << c.body << tile::print(s.program);
+    }
+    // Rows of zeros, of huge and of tiny numbers, infinities and NaN.
+    for (const auto magnitude : {testing::Magnitude::unit, testing::Magnitude::special})
+      EXPECT_EQ(judged(g, 3, magnitude, 3), "") << c.body;
+  }
+  // To the ends of the exponents: as divided, but for one unit more.
+  for (const double scale : {0x1p-149, 0x1p-126, 0x1p-75, 0x1p-40, 1.0, 0x1p60, 0x1p64, 0x1p126}) {
+    const graph::Graph g =
+        parsed("graph g {\n input X: f32[3, 70]\n input V: f32[3, 1]\n output Y = div(X, sqrt(V))\n}\n");
+    const auto all = candidates(g, test_options());
+    ASSERT_TRUE(all.ok());
+    std::vector<Tensor> given = {oracle::zeros(DType::f32, {3, 70}), oracle::zeros(DType::f32, {3, 1})};
+    Rng rng(7);
+    for (double& x : given[0].reals) x = round_to(DType::f32, rng.normal() * 0x1p20);
+    for (double& x : given[1].reals) x = round_to(DType::f32, (1 + rng.uniform()) * scale);
+    const auto expected = oracle::evaluate_with_bounds(g, given);
+    ASSERT_TRUE(expected.ok());
+    const auto got = interpret(g, all->front().program, given);
+    const auto d = oracle::compare(got[0], (*expected)[0]);
+    EXPECT_TRUE(d.ok()) << scale << d.text;
+  }
 }
 
 TEST(Schedule, UnfusedHasAKernelForEachContractionAndChain) {
