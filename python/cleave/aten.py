@@ -9,7 +9,7 @@ import operator
 import torch
 
 from .aten_checks import Checks
-from .aten_dims import extent, number, real, refuse, symbol_name
+from .aten_dims import extent, number, real, refuse
 
 DTYPES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
           torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint32: "u32", torch.uint16: "u16", torch.uint8: "u8",
@@ -32,6 +32,7 @@ class _NotMade:
 
 
 NOT_MADE = _NotMade()
+_EXTREMA = ("amax", "amin", "argmax", "argmin")  # which there are none of nothing
 
 
 def lowest(dtype) -> float:
@@ -52,7 +53,8 @@ class Emitter:
         self.node = None
         self.contents = {}  # FX node -> the tensor that it always is
         self.checks = Checks(self)
-        self.occupied = set()  # dimensions that eager wants to be 1 at least
+        self.occupied = set()  # dimensions that have to be 1 at least: an extremum is taken over them
+        self.doubtful = False  # one is taken over a computed extent
 
     # -- what FX knows ------------------------------------------------------------------------------------------------
     @staticmethod
@@ -94,19 +96,19 @@ class Emitter:
             raise refuse("a number that depends on dimensions")
         return arg
 
-    def occupy(self, x, axes=None):
-        """An extremum is taken over axes of x, or over all, which eager refuses where there is nothing."""
-        shape = self.meta(x).shape
-        for n in shape if axes is None else [shape[axis] for axis in axes]:
-            if isinstance(n, torch.SymInt) and n.node.expr.is_Symbol:
-                self.occupied.add(symbol_name(n.node.expr))
-
     def ints(self, arg, rank=None) -> list:
         values = [self.number(a) for a in (arg if isinstance(arg, (list, tuple)) else [arg])]
         return values * rank if rank is not None and len(values) == 1 else values
 
     # -- values -------------------------------------------------------------------------------------------------------
     def add(self, op, *operands, **attributes):
+        if op in _EXTREMA:
+            shape = self.builder.shape(operands[0])
+            axes = attributes.get("axes", [attributes["axis"]] if "axis" in attributes else range(len(shape)))
+            for n in [shape[axis] for axis in axes]:
+                if isinstance(n, str):
+                    self.doubtful |= not n.isidentifier()
+                    self.occupied |= {n} if n.isidentifier() else set()
         out = self.builder.add(op, list(operands), attributes)
         return out[0] if len(out) == 1 else tuple(out)
 
@@ -611,10 +613,32 @@ def _flip(e, x, axes):
     return e.add("flip", e.value(x), axes=[e.axis(a, e.rank(x)) for a in axes])
 
 
+def _mirrored(e, x, amounts, mode):
+    """Padding with what is there: for each padded axis, where each place of the result comes from."""
+    v, rank = e.value(x), e.rank(x)
+    for i in range(len(amounts) // 2):
+        axis = rank - 1 - i
+        if not any(amounts[2 * i:2 * i + 2]):
+            continue
+        size = e.value(e.meta(x).shape[axis], "i64")
+        at = e.add("sub", e.add("iota", shape=[e.shape()[axis]], axis=0, dtype="i64"), e.value(amounts[2 * i], "i64"))
+        if mode == "circular":
+            at = e.add("mod", at, size)
+        elif mode == "replicate":
+            at = e.add("min", e.fn("max", at, 0.0), e.fn("sub", size, 1.0))
+        elif mode == "reflect":
+            last = e.fn("sub", size, 1.0)
+            at = e.add("sub", last, e.add("abs", e.add("sub", last, e.add("abs", at))))
+        else:
+            raise refuse(f"aten.pad in mode {mode}")
+        v = e.add("gather", v, at, axis=axis)
+    return v
+
+
 @row("aten.constant_pad_nd", "aten.pad")
 def _pad(e, x, amounts, *rest):
     if rest and isinstance(rest[0], str) and rest[0] != "constant":
-        raise refuse(f"aten.pad in mode {rest[0]}")
+        return _mirrored(e, x, e.ints(amounts), rest[0])
     value = [r for r in rest if isinstance(r, (int, float))]
     rank, amounts = e.rank(x), e.ints(amounts)
     low, high = [0] * rank, [0] * rank

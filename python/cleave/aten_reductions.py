@@ -20,10 +20,7 @@ def _reduction(op):
     def emit(e, x, axes=None, keepdim=False, **_):
         if e.rank(x) == 0:
             return e.value(x, e.dtype())
-        named = _axes(e, x, axes)
-        if op in ("amax", "amin"):
-            e.occupy(x, named.get("axes"))
-        return e.add(op, e.value(x, e.dtype()), keepdims=bool(keepdim), **named)
+        return e.add(op, e.value(x, e.dtype()), keepdims=bool(keepdim), **_axes(e, x, axes))
 
     return emit
 
@@ -47,7 +44,6 @@ def _any_all(e, x, axes=None, keepdim=False):
 def _max_min(e, x, *args):
     name = e.node.target._overloadpacket.__name__
     if not args:
-        e.occupy(x)
         return e.add(f"a{name}", e.value(x))
     if isinstance(args[0], torch.fx.Node) and e.values.get(args[0]) is not None:
         return e.add(name, e.value(x, e.dtype()), e.value(args[0], e.dtype()))
@@ -55,7 +51,6 @@ def _max_min(e, x, *args):
     if e.rank(x) == 0:
         return v, e.literal(0, "i64")
     axis, keep = e.axis(args[0], e.rank(x)), bool(args[1]) if len(args) > 1 else False
-    e.occupy(x, [axis])
     return (e.add(f"a{name}", v, axes=[axis], keepdims=keep), e.add(f"arg{name}", v, axis=axis, keepdims=keep))
 
 
@@ -69,7 +64,6 @@ def _arg(e, x, axis=None, keepdim=False):
         if total is None or keepdim:
             raise refuse(f"aten.{name} over everything")
         return e.add(name, total, axis=0)
-    e.occupy(x, [axis])
     return e.add(name, e.value(x), axis=e.axis(axis, e.rank(x)), keepdims=bool(keepdim))
 
 

@@ -143,14 +143,20 @@ def _avg_pool(e, x, kernel, stride=(), padding=0, ceil=False, include_pad=True, 
     if not any(low) and not ceil:
         return e.add("div", total, e.literal(math.prod(kernel), dtype))
     # How many elements each window holds: of the input, or of the input with its padding.
-    spatial = e.shape(x)[e.rank(x) - n:]
-    ones = e.broadcast(e.literal(1, dtype), spatial)
-    if include_pad and any(low):
-        ones = e.add("pad", ones, low=low, high=low, value=1.0)
-        low = [0] * n
-    counted = e.add("window", ones, axes=list(range(n)), sizes=kernel, strides=stride, dilations=[1] * n, low=low, high=low,
-                    ceil=bool(ceil), value=0.0)
-    return e.add("div", total, e.add("sum", counted, axes=list(range(n, 2 * n))))
+    count, rank = None, e.rank(x)
+    for i in range(n):
+        axis = rank - n + i
+        size = e.value(e.meta(x).shape[axis], "i64")
+        first = e.add("iota", shape=[e.builder.shape(total)[axis]] + [1] * (n - 1 - i), axis=0, dtype="i64")
+        first = e.fn("add", e.fn("mul", first, float(stride[i])), float(-low[i]))
+        behind = e.fn("add", first, float(kernel[i]))
+        if include_pad:
+            behind = e.add("min", behind, e.fn("add", size, float(low[i])))
+        else:
+            first, behind = e.fn("max", first, 0.0), e.add("min", behind, size)
+        held = e.add("sub", behind, first)
+        count = held if count is None else e.add("mul", count, held)
+    return e.add("div", total, e.cast(count, dtype))
 
 
 def _adaptive_taps(e, x, sizes):

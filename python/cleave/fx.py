@@ -17,6 +17,8 @@ from ._errors import Error, InvalidError, UnsupportedError
 
 _IGNORED = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")
 _HINT = "torch.compile(model, backend=\"cleave\") leaves such parts to eager"
+_EXTENTS = ('make the dimension static, or let its extents be multiples of what they are divided by (2 * torch.export.Dim("n")); '
+            + _HINT)
 _INLINED = ("wrap_with_set_grad_enabled", "wrap_with_autocast")
 
 
@@ -155,7 +157,8 @@ def call_row(emitter, node):
     except Error as error:
         if isinstance(error, UnsupportedError) or error.node == node.name:
             raise
-        raise type(error)(f"`{name}`: {plain(error)} (node `{node.name}`)", code=error.code, node=node.name, hint=error.hint or _HINT) from None
+        raise type(error)(f"`{name}`: {plain(error)} (node `{node.name}`)", code=error.code, node=node.name,
+                          hint=error.hint or (_EXTENTS if error.code == "CLV2005" else _HINT)) from None
     except (TypeError, IndexError, KeyError) as error:
         raise UnsupportedError(f"arguments of `{name}` that are not supported: {error} (node `{node.name}`)",
                                node=node.name, hint=_HINT) from error
@@ -223,13 +226,19 @@ class Exported:
         program = program.run_decompositions(decompositions(torch.export.default_decompositions()))
         with aten_dims.called(_dim_names(program, dim_names)):
             try:
-                if occupied := self._make(program, name, 0):
+                occupied, doubtful = self._make(program, name, 0)
+                if occupied and not doubtful:
                     self._make(program, name, 0, occupied)
             except Error:  # perhaps for the extents 0 and 1, which torch.export itself lets pass unseen
-                self._make(program, name, None)
+                doubtful = True
+            if doubtful:
+                occupied, _ = self._make(program, name, None)
+                if occupied:
+                    self._make(program, name, None, occupied)
 
-    def _make(self, program, name, least, occupied=()) -> set:
-        """Gives the dimensions that must not be 0 and have not been declared so, by `occupied`."""
+    def _make(self, program, name, least, occupied=()) -> tuple:
+        """Gives the dimensions that must not be 0 and have not been declared so, by `occupied`, and whether there are extents that
+        must not be 0 either."""
         call = program.module_call_graph[0].signature
         self.in_spec, self.out_spec = call.in_spec, call.out_spec
         signature = program.graph_signature
@@ -289,7 +298,7 @@ class Exported:
         self.looks = [(self.places[node.name], low, extent, asks) for (node, low, extent), asks in emitter.checks.inputs.items()]
         self.graph = builder.build()
         self.input_names = [n.name for n, s in zip(nodes, signature.input_specs) if s.kind == InputKind.USER_INPUT]
-        return emitter.occupied.intersection(name for name, low, _ in self.graph.dims() if low == 0)
+        return emitter.occupied.intersection(name for name, low, _ in self.graph.dims() if low == 0), emitter.doubtful
 
     def declare(self, builder, node, source) -> int:
         val = node.meta["val"]

@@ -237,6 +237,9 @@ class Modules(unittest.TestCase):
             for n in (0, 1, 2, 7):
                 x = torch.randn(n, 4)
                 torch.testing.assert_close(program(x), f(x))
+        with self.subTest("an extremum over extents that are computed"):
+            program = cleave.compile(lambda x: x.reshape(-1).max(), (torch.randn(5, 4),), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+            torch.testing.assert_close(program(x), x.max())
         # Of nothing there is no extremum.
         for f in (lambda x: x.amax(0), lambda x: x.min(0).indices, lambda x: x.argmax(0), lambda x: x[:, 0].max()):
             for how in (torch.export.Dim.AUTO, torch.export.Dim("x_0")):
@@ -266,6 +269,25 @@ class Modules(unittest.TestCase):
                 program(bad if at == 0 else x, {"a": bad if at == 1 else a, "b": b})
         exported = export.export(torch.nn.ReLU(), (torch.randn(5, 4),), dynamic_shapes=({0: rows},))
         self.assertEqual(cleave.compile(exported).inputs[0][2][0], "input_0")
+
+    def test_windows_pads_and_scatters_of_open_extents(self):
+        def f(x, at):
+            image = x[None, None]
+            pools = F.avg_pool2d(image, 3, 2, 1, ceil_mode=True), F.avg_pool2d(image, 3, 2, 1, True, False), F.max_pool2d(image, 3, 2, 1)
+            pads = [F.pad(image, (2, 1, 1, 2), mode=mode) for mode in ("reflect", "replicate", "circular")]
+            return [*pools, *pads, x.scatter(0, at, 9.0)]
+
+        auto = torch.export.Dim.AUTO
+        x, at = torch.randn(9, 8), torch.tensor([[4, 0], [2, 2]])
+        program = cleave.compile(f, (x, at), dynamic_shapes=({0: auto, 1: auto}, {0: auto}), threads=1, search=False)
+        for shape in ((9, 8), (5, 7), (6, 3)):
+            x = torch.randn(shape)
+            for got, want in zip(program(x, at[:shape[0] - 4]), f(x, at[:shape[0] - 4])):
+                torch.testing.assert_close(got, want)
+        with self.assertRaises(cleave.InvalidError) as caught:
+            cleave.compile(lambda x: x.view(-1, 3) * 2, (torch.randn(6, 4),), dynamic_shapes=({0: auto},))
+        self.assertRegex(str(caught.exception), "`aten.view`.*x_0")
+        self.assertIn("2 * torch.export.Dim", caught.exception.hint)
 
     def test_arguments_are_checked(self):
         def f(x, n, *, a, b):
@@ -399,7 +421,9 @@ OPERATORS = {
     "conv1d": lambda: F.conv1d(x34[None], r(5, 3, 2), r(5), dilation=2),
     "conv3d": lambda: F.conv3d(x5, r(4, 3, 2, 2, 2), stride=(1, 2, 1)),
     "pools": lambda: F.max_pool2d(x5[0], 2, 1, 1).mean() + F.avg_pool2d(x5[0], 3, 2, 1, True, False).sum(),
-    "avg pool with padding": lambda: F.avg_pool2d(x5[0], 3, 2, 1, ceil_mode=True),
+    "avg pool with padding": lambda: F.avg_pool2d(x5[0], 3, 2, 1, ceil_mode=True) + F.avg_pool2d(x5[0], 3, 2, 1, True, False)
+        + F.avg_pool2d(x5[0], (3, 2), 2, (1, 0), True)[..., :1] + F.avg_pool2d(x5[0], 3, 2, 1, True, True, 5),
+    "mirrored pads": lambda: [F.pad(x5[0], pad, mode=mode) for mode in ("reflect", "replicate", "circular") for pad in ((2, 1, 0, 3), (4, 0, 1, 1))],
     "sdpa with a mask": lambda: F.scaled_dot_product_attention(x5[0], x5[0], x5[0], attn_mask=r(5, 5)),
     "sdpa rows without keys": lambda: F.scaled_dot_product_attention(x5[0], x5[0], x5[0], attn_mask=torch.tensor([[True] * 5] * 4 + [[False] * 5])),
     "sdpa gqa": lambda: F.scaled_dot_product_attention(x5[0].repeat(1, 2, 1, 1), x5[0], x5[0], enable_gqa=True, scale=0.3),
