@@ -12,7 +12,7 @@ from ._errors import InvalidError, UnsupportedError
 
 _NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8",
           "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool"}
-_TORCH = {**_NUMPY, "bf16": "bfloat16"}
+DTYPES = {**_NUMPY, "bf16": "bfloat16"}
 
 
 def _torch():
@@ -43,7 +43,7 @@ def given(array):
                            node=array.dtype.str, hint='x.astype(x.dtype.newbyteorder("="))')
     if array.dtype.kind not in "biufc" and not (array.dtype.kind == "V" and array.dtype.names is None):
         raise UnsupportedError(f"arrays of {array.dtype} are not supported", node=str(array.dtype),
-                               hint=f"convert it to one of {' '.join(_TORCH)}")
+                               hint=f"convert it to one of {' '.join(DTYPES)}")
     return array
 
 
@@ -86,7 +86,7 @@ def empty(like_torch: bool, dtype: str, extents):
         torch = _torch()
         if torch is None:
             raise UnsupportedError("numpy has no bf16", code="", hint="import torch first, results are torch tensors then")
-        return torch.empty(list(extents), dtype=getattr(torch, _TORCH[dtype]))
+        return torch.empty(list(extents), dtype=getattr(torch, DTYPES[dtype]))
     import numpy
 
     return numpy.empty(list(extents), dtype=_NUMPY[dtype])
@@ -95,10 +95,10 @@ def empty(like_torch: bool, dtype: str, extents):
 def dtype_name(array) -> str:
     """The name that the graph language has for an array's element type."""
     text = str(array.dtype).rsplit(".", 1)[-1]
-    for name, spelled in _TORCH.items():
+    for name, spelled in DTYPES.items():
         if text == spelled:
             return name
-    raise InvalidError(f"arrays of {text} are not supported", hint=" ".join(_TORCH))
+    raise InvalidError(f"arrays of {text} are not supported", hint=" ".join(DTYPES))
 
 
 def current_threads() -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import numbers
 import operator
 import os
 import re
 
+from ._arrays import DTYPES
 from ._errors import InvalidError
 
 _BUDGET = re.compile(r"none|[0-9]+c|[0-9]*\.?[0-9]+(e[0-9]+)?(ms|s|m|h)")
@@ -28,9 +30,44 @@ def whole(name: str, value, low: int, high: int) -> int:
 
 
 def tolerance(name: str, value) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value) or value < 0:
         raise _wrong(name, value, "a finite number that is not negative")
     return float(value)
+
+
+def text(name: str, value) -> str:
+    if not isinstance(value, str):
+        raise _wrong(name, value, "a text")
+    return value
+
+
+def dtype(value) -> str:
+    """An element type: "f32", or numpy's or torch's for it."""
+    name = value if isinstance(value, str) else getattr(value, "__name__", None) or str(value).rsplit(".", 1)[-1]
+    known = {long: short for short, long in DTYPES.items()}
+    if name not in DTYPES and name not in known:
+        raise InvalidError(f"`{name}` is no element type", node=str(name), hint=" ".join(DTYPES))
+    return known.get(name, name)
+
+
+def shape(value) -> list:
+    """Extents: numbers, or texts of dimensions."""
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+        raise _wrong("shape", value, 'a tuple of extents, as (4, "S"),')
+    return [n if isinstance(n, str) else whole("shape", n, 0, 2**62) for n in value]
+
+
+def attribute(name: str, value):
+    """A number, a text, a truth value, or a list of whole numbers and extents."""
+    if isinstance(value, (bool, str, float)):
+        return value
+    if hasattr(value, "__index__"):
+        return whole(name, value, -2**62, 2**62)
+    if hasattr(value, "__float__") and not hasattr(value, "__len__"):
+        return float(value)
+    if isinstance(value, (list, tuple)):
+        return [n if isinstance(n, str) else whole(name, n, -2**62, 2**62) for n in value]
+    raise _wrong(name, value, "a number, a text, or a list of whole numbers and extents")
 
 
 def flag(name: str, value) -> bool:
@@ -47,15 +84,15 @@ def budget(value) -> str:
     """As the command has it: "20s", "500c", "none"."""
     if value is None:
         return "none"
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
+    if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value) and value >= 0:
         return f"{float(value)!r}s"
     if isinstance(value, str) and _BUDGET.fullmatch(value):
         return value
     raise _wrong("budget", value, 'a number of seconds, a text ("20s", "5m", "500c") or None')
 
 
-def path(name: str, value):
-    if value is None:
+def path(name: str, value, needed: bool = False):
+    if value is None and not needed:
         return None
     try:
         return os.fsdecode(os.fspath(value))
@@ -88,9 +125,17 @@ def extents(dims, known: list) -> dict:
     return out
 
 
+def arguments(args, kwargs) -> None:
+    """Example arguments are given as a call has them."""
+    if not isinstance(args, (tuple, list)):
+        raise InvalidError(f"`args` is a {type(args).__name__}, a tuple of arguments is needed", node="args", hint="(x,) for one argument")
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise _wrong("kwargs", kwargs, "a dictionary of arguments")
+
+
 def examples(args, inputs: list) -> None:
     """Example arguments of a graph: one for each input, or none; with axes and extents that it can have."""
-    if not args:
+    if len(args) == 0:
         return
     if len(args) != len(inputs):
         names = ", ".join(name for name, _, _ in inputs)

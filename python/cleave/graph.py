@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from . import _native
+import numbers
+
+from . import _native, _options
 from ._errors import InvalidError, UnsupportedError
 
 _BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floordiv", "mod": "mod", "pow": "pow"}
 _COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+
+
+def _real(value) -> float:
+    if not isinstance(value, numbers.Real):
+        raise InvalidError(f"{value!r} is no number")
+    return float(value)
 
 
 class Value:
@@ -32,6 +40,8 @@ class Value:
 
     def __matmul__(self, other: "Value"):
         """The product over the last axis of self and the last but one of other; leading axes broadcast."""
+        if not isinstance(other, Value):
+            raise InvalidError(f"an operand of `@` is a {type(other).__name__}, a value of the graph is needed")
         a, b = len(self.shape), len(other.shape)
         if a < 2 or b < 2:
             raise InvalidError("`@` needs two axes at least on both sides", hint='g.op("contract", x, y, spec="i k, k j -> i j")')
@@ -72,14 +82,14 @@ class Graph:
     method: g.rms_norm(x, axes=[-1])."""
 
     def __init__(self, name: str = "graph"):
-        self._open = _native.GraphBuilder(name)
+        self._open = _native.GraphBuilder(_options.text("name", name))
         self._done = None
         self._outputs = 0
 
     @classmethod
     def load(cls, path) -> "Graph":
         """A .graph text or an .onnx model."""
-        return cls._of(_native.Graph.load(str(path)))
+        return cls._of(_native.Graph.load(_options.path("path", path, needed=True)))
 
     @classmethod
     def from_onnx(cls, model, name: str = "model", folder: str = "") -> "Graph":
@@ -94,7 +104,7 @@ class Graph:
     @classmethod
     def parse(cls, text: str, name: str = "graph", folder: str = "") -> "Graph":
         """The graph language (docs/graph.md)."""
-        return cls._of(_native.Graph.parse(text, name, folder))
+        return cls._of(_native.Graph.parse(_options.text("text", text), _options.text("name", name), str(folder)))
 
     @classmethod
     def _of(cls, native) -> "Graph":
@@ -121,22 +131,23 @@ class Graph:
     # -- building ---------------------------------------------------------------------------------------------------
     def dim(self, name: str, low: int = 0, high: int = 1 << 31) -> str:
         """Declares a dimension with its range; undeclared names in shapes get the widest."""
-        self._builder().dim(name, low, high)
+        limits = _options.whole("low", low, 0, 1 << 31), _options.whole("high", high, 0, 1 << 31)
+        self._builder().dim(_options.text("name", name), *limits)
         return name
 
     def input(self, name: str, shape, dtype: str = "f32") -> Value:
-        return Value(self, self._builder().input(name, dtype, list(shape)))
+        return Value(self, self._builder().input(_options.text("name", name), _options.dtype(dtype), _options.shape(shape)))
 
     def constant(self, name: str, content) -> Value:
         from ._arrays import given
 
-        return Value(self, self._builder().constant(name, given(content)))
+        return Value(self, self._builder().constant(_options.text("name", name), given(content)))
 
     def scalar(self, name: str, dtype: str = "f32") -> Value:
-        return Value(self, self._builder().scalar(name, dtype))
+        return Value(self, self._builder().scalar(_options.text("name", name), _options.dtype(dtype)))
 
     def literal(self, value: float, dtype: str = "f32") -> Value:
-        return Value(self, self._builder().literal(float(value), dtype))
+        return Value(self, self._builder().literal(_real(value), _options.dtype(dtype)))
 
     def op(self, name: str, *operands, **attributes):
         """The result of an operator: a Value, or a tuple where it has several. Numbers are literals of the first operand's
@@ -148,11 +159,12 @@ class Graph:
                 if v.graph is not self:
                     raise InvalidError(f"an operand of `{name}` belongs to another graph")
                 ids.append(v.id)
-            elif isinstance(v, (int, float)):
+            elif isinstance(v, numbers.Real):
                 ids.append(self._builder().literal(float(v), like))
             else:
                 raise InvalidError(f"an operand of `{name}` is a {type(v).__name__}, values and numbers are possible")
-        results = tuple(Value(self, i) for i in self._builder().add(name, ids, attributes))
+        checked = {key: _options.dtype(v) if key == "dtype" else _options.attribute(key, v) for key, v in attributes.items()}
+        results = tuple(Value(self, i) for i in self._builder().add(name, ids, checked))
         return results[0] if len(results) == 1 else results
 
     def __getattr__(self, name: str):
@@ -161,7 +173,9 @@ class Graph:
         return lambda *operands, **attributes: self.op(name, *operands, **attributes)
 
     def output(self, value: Value, name: str | None = None) -> None:
-        self._builder().output(name or f"Y{self._outputs or ''}", value.id)
+        if not isinstance(value, Value) or value.graph is not self:
+            raise InvalidError(f"the output is a {type(value).__name__}, a value of this graph is needed", node=str(name or ""))
+        self._builder().output(_options.text("name", name or f"Y{self._outputs or ''}"), value.id)
         self._outputs += 1
 
     # -- looking ----------------------------------------------------------------------------------------------------

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple
 
+from . import _options
+from ._arrays import given
+from ._errors import InvalidError
 from ._leir import LeirProgram as _Program
 from .graph import Graph
 
@@ -72,7 +75,10 @@ class Program:
         import numpy
 
         out = {}
-        for name, (dtype, shape, data) in self._native.run(dict(inputs), via).items():
+        if not isinstance(inputs, Mapping):
+            raise InvalidError(f"`inputs` is a {type(inputs).__name__}, arrays by name are needed", node="inputs")
+        arrays = {_options.text("name", name): given(array) for name, array in inputs.items()}
+        for name, (dtype, shape, data) in self._native.run(arrays, _options.text("via", via)).items():
             kind = _NUMPY.get(dtype) or f"{dtype[0]}{int(dtype[1:]) // 8}"
             out[name] = numpy.frombuffer(data, dtype=kind).reshape(shape).copy()
         return out
@@ -93,11 +99,14 @@ class Program:
         """Does the candidate compute what this program does? A text without a header has that of this program."""
         if isinstance(candidate, str):
             candidate = parse(candidate, name="candidate")
+        if not isinstance(candidate, Program):
+            raise InvalidError(f"the candidate is a {type(candidate).__name__}, a program or its text is needed", node="candidate")
         return Verdict(*self._native.verify(candidate._native, draws, seed))
 
 
 def parse(text: str, *, name: str = "leir", strict: bool = False, dialect: str = "", dims: Mapping[str, int] | None = None) -> Program:
     """Reads a program. `dialect="paper"` takes only what the paper's language has; `dims` gives integer scalars values."""
     if dialect not in ("", "paper"):
-        raise ValueError(f"dialect {dialect!r}: only 'paper' is another one")
-    return Program(_Program.parse(text, name, strict, dialect == "paper", dict(dims or {})))
+        raise InvalidError(f"`dialect` is {dialect!r}, only 'paper' is another one", node="dialect")
+    values = {_options.text("dims", n): _options.whole(f"dims[{n!r}]", v, -2**62, 2**62) for n, v in dict(dims or {}).items()}
+    return Program(_Program.parse(_options.text("text", text), name, _options.flag("strict", strict), dialect == "paper", values))

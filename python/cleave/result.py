@@ -174,7 +174,7 @@ class Result(_NotPickled):
 
     def source(self, stage: str = "tile") -> str:
         """A stage as text: graph, stabilised, itgraph, tile, leir, vec, llvm, asm."""
-        return self._found.source(stage)
+        return self._found.source(_options.text("stage", stage))
 
     def explain(self) -> str:
         """The table of the command, and the steps from the given graph to the chosen one."""
@@ -187,6 +187,7 @@ class Result(_NotPickled):
     def report(self, path=None) -> str:
         """One HTML page about all of it, without network: its text, which is also written to `path` if that is given."""
         text = self._found.report()
+        path = _options.path("path", path)
         if path is not None:
             try:
                 with open(path, "w", encoding="utf-8") as file:
@@ -197,8 +198,9 @@ class Result(_NotPickled):
 
     def export(self, folder) -> str:
         """The artefact folder (docs/cli.md); `cleave run`, `bench` and `check` take it, and cleave.load."""
-        self._found.save(os.fspath(folder))
-        return os.fspath(folder)
+        folder = _options.path("folder", folder, needed=True)
+        self._found.save(folder)
+        return folder
 
     def __repr__(self) -> str:
         return f"<cleave.Result {self.speedup:.3f}x, {self.status}>"
@@ -209,11 +211,12 @@ class Result(_NotPickled):
 
 def load(folder) -> Program:
     """The program of an artefact folder."""
-    return Program(_native.Program.load(os.fspath(folder)))
+    return Program(_native.Program.load(_options.path("folder", folder, needed=True)))
 
 
 def _graph_of(what, args, kwargs, dynamic_shapes):
     """(native graph, Exported or None)"""
+    _options.arguments(args, kwargs)
     graph = None
     if isinstance(what, Graph):
         graph = what.native()

@@ -28,7 +28,9 @@ cleave::View view_of(const ConstArray& a) {
       v.type = type;
       known = true;
     }
-  if (!known) throw nb::type_error("an array's type is none of f64 f32 f16 bf16 i64 i32 i16 i8 u32 u16 u8 bool");
+  if (!known)
+    throw cleave::Error(cleave::Error::Kind::unsupported, "CLV6006", "", "f64 f32 f16 bf16 i64 i32 u8 and bool are",
+                        "an array's type is not supported: f64 f32 f16 bf16 i64 i32 u8 and bool are");
   v.data = const_cast<void*>(static_cast<const void*>(a.data()));
   for (size_t i = 0; i < a.ndim(); ++i) {
     v.shape.push_back(static_cast<int64_t>(a.shape(i)));

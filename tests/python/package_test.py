@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 import cleave
-from cleave import _arrays
+from cleave import _arrays, leir
 
 ROOT = Path(__file__).resolve().parents[2]
 SOFTMAX = """graph rows {
@@ -272,6 +272,32 @@ class Results(unittest.TestCase):
             r.source("leir")
         with self.assertRaisesRegex(cleave.InvalidError, "graph, stabilised, itgraph, tile, leir, vec, llvm, asm"):
             r.source("nonsense")
+
+    def test_wrong_kinds_of_arguments_are_named(self):
+        def on(build):
+            g = cleave.Graph("g")
+            return lambda: build(g, g.input("X", ("S", 8), np.float32))
+
+        program = leir.parse("in A f32[4];out C f32[4];B^{4}_{tx=0}[C^{f32,g}_{tx}=A^{f32,g}_{tx}+1;];")
+        for call in (lambda: cleave.Graph(5), on(lambda g, x: g.input("Y", 5)), on(lambda g, x: g.input("Y", (1.5,))),
+                     on(lambda g, x: g.input("Y", (-1,))), on(lambda g, x: g.input("Y", (1,), "f99")), on(lambda g, x: g.input(3, (1,))),
+                     on(lambda g, x: g.dim("S", "a")), on(lambda g, x: g.constant("c", "abc")), on(lambda g, x: g.softmax(x, axis=2**70)),
+                     on(lambda g, x: g.softmax(x, axis={})), on(lambda g, x: g.sum(x, axes=[0.5])), on(lambda g, x: g.cast(x, dtype="f99")),
+                     on(lambda g, x: x @ 3), on(lambda g, x: g.literal("a")), on(lambda g, x: g.output(3)), on(lambda g, x: g.output(x, 5)),
+                     on(lambda g, x: g.add(x, "y")), lambda: cleave.load(5), lambda: cleave.Graph.load(5), lambda: cleave.Graph.parse(5),
+                     lambda: cleave.Graph.from_onnx(5), lambda: self.result.source(5), lambda: self.result.export(None),
+                     lambda: self.result.report(5), lambda: cleave.compile(SOFTMAX, np.ones((4, 16), np.float32)),
+                     lambda: cleave.compile(SOFTMAX, None), lambda: leir.parse(5), lambda: leir.parse("", dims={"N": "x"}),
+                     lambda: leir.parse("", dialect="x"), lambda: program.run(5), lambda: program.run({"A": "a"}),
+                     lambda: program.run({"A": np.ones(4, ">f4")}), lambda: program.run({"A": np.ones(4, np.complex64)}),
+                     lambda: program.verify(5)):
+            with self.assertRaises(cleave.Error) as caught:
+                call()
+            self.assertNotIn("incompatible function arguments", str(caught.exception))
+        g = cleave.Graph("g")  # numpy's numbers and types are as good as Python's
+        x = g.input("X", (np.int64(4), 8), np.float32)
+        g.output(g.softmax(g.cast(x * np.float32(2), dtype=np.dtype("float64")), axis=np.int64(1)), "Y")
+        self.assertEqual((g.inputs, g.outputs), ([("X", "f32", [4, 8])], [("Y", "f64", [4, 8])]))
 
     def test_what_cannot_be_pickled_says_so(self):
         for thing in (self.result, self.result.program, cleave.Graph.parse(SOFTMAX)):
