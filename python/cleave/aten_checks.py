@@ -15,7 +15,7 @@ from ._errors import FLAG, INDEX, ZERO, DivisionError, IndexRangeError, outside,
 _SAME = ("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "permute", "transpose", "t",
          "alias", "detach", "clone", "contiguous", "lift_fresh_copy", "lift_fresh", "slice", "select", "repeat", "flip", "split",
          "unbind", "gather", "index_select", "index", "diagonal", "unfold", "roll", "amax", "amin", "view_as", "expand_as", "narrow")
-_WHERE = {"max": 1, "min": 1, "sort": 1, "topk": 1, "kthvalue": 1, "median": 1}  # which result says where in an axis
+_WHERE = {"max": 1, "min": 1, "sort": 1, "topk": 2, "kthvalue": 2, "median": 1}  # the second result says where in this argument's axis
 
 
 def _name(node) -> str:
@@ -87,7 +87,8 @@ class Spans:
             low = high = None
         wide = _of_type(val.dtype) if isinstance(val, torch.Tensor) else (None, None)
         limit = torch.iinfo(val.dtype).max if isinstance(val, torch.Tensor) and val.dtype != torch.bool else 1
-        if any(isinstance(v, int) and abs(v) > limit for v in (low, high)):  # it may have wrapped
+        narrow = limit < 2**63 - 1
+        if any(isinstance(v, int) and abs(v) > limit or v is None and narrow for v in (low, high)):  # it may have wrapped
             return wide
         return wide[0] if low is None else low, wide[1] if high is None else high
 
@@ -95,10 +96,9 @@ class Spans:
         name, args = _name(node), node.args
         if name == "getitem":
             source = args[0]
-            at = _WHERE.get(_name(source))
-            if at == args[1]:
-                axis = source.args[2] if _name(source) in ("topk", "kthvalue") and len(source.args) > 2 else source.args[1] if (
-                    _name(source) not in ("topk", "kthvalue") and len(source.args) > 1) else -1
+            if _name(source) in _WHERE and args[1] == 1:
+                at = _WHERE[_name(source)]
+                axis = source.args[at] if len(source.args) > at else source.kwargs.get("dim", -1)
                 return 0, _extent(source.args[0], axis) - 1
             return self.of(source) if _name(source) in ("split", "unbind") else (None, None)
         if name in _SAME:

@@ -527,6 +527,16 @@ class Data(unittest.TestCase):
                             call(table, *wrong)
                         self.assertIsInstance(ours.exception, cleave.InvalidError)
 
+    def test_what_is_not_known_is_checked(self):
+        wide = torch.arange(20.0).reshape(10, 2)
+        for f, checked in ((lambda x, i: x[torch.sort(wide, dim=0, stable=True).indices[i, 0]], 2),  # of 10 places, and what lies there
+                           (lambda x, i: x[torch.topk(wide, 3, dim=0).indices[i, 0]], 2),
+                           (lambda x, i: x[(i % 7 + 2**31).to(torch.int32) % 2**30], 1),  # it wraps
+                           (lambda x, i: x[(i % 7 + 250).to(torch.int8).to(torch.int64)], 1)):
+            program = fx.export(f, (table, torch.arange(2)))
+            flags = [name for name, _, _ in program.graph.outputs() if name.startswith("check__")]
+            self.assertEqual(len(program.looks) + len(flags), checked)
+
     def test_what_is_known_needs_no_check(self):
         def f(x, i):
             n = torch.arange(x.shape[0])
