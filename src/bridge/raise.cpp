@@ -409,7 +409,9 @@ class Raiser {
       std::vector<uint32_t> over;
       for (uint32_t k = 0; k < q.loops.size(); ++k) {
         if (in_target[k]) continue;
-        const bool reduced = std::find(q.reductions.begin(), q.reductions.end(), q.loops[k]) != q.reductions.end();
+        // What it reads may have a copy for each iteration, though no subscript says so.
+        const bool reduced = std::find(q.reductions.begin(), q.reductions.end(), q.loops[k]) != q.reductions.end() ||
+                             (!q.initialises && std::find(x.axes.begin(), x.axes.end(), k) != x.axes.end());
         if (reduced)
           over.push_back(k);
         else if (lifter.extents()[k] > 1 && !q.initialises && (kind.reduce == Op::sum || kind.reduce == Op::prod))

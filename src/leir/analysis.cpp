@@ -87,10 +87,15 @@ void Analysis::shapes() {
       if (r.hi >= kHuge)
         return message(diagnose_at(at, Code::leir_bounds, text, fmt::format("subscript {} has no upper bound", d + 1)));
       if (v.known()) {
-        if (r.hi >= v.shape[d])
-          return message(
+        if (r.hi >= v.shape[d]) {
+          Diagnostic beyond =
               diagnose_at(at, Code::leir_bounds, text,
-                          fmt::format("subscript {} reaches {}, the extent is {}", d + 1, r.hi, v.shape[d])));
+                          fmt::format("subscript {} reaches {}, the extent is {}", d + 1, r.hi, v.shape[d]));
+          // Conditions are of values: nothing keeps an equation from writing.
+          if (w.subscripts[d] != pool().constant(r.hi))
+            beyond.hint = "a loop over a tile that is cut short has the extent min(size,extent-tile*size)";
+          return message(std::move(beyond));
+        }
       } else {
         v.shape[d] = std::max(v.shape[d], r.hi + 1);
       }
@@ -147,7 +152,8 @@ void Analysis::bounds() {
 // D10, D11.
 void Analysis::idle_loops() {
   for (const EquationInfo& q : p_.equations_) {
-    if (q.accumulation == Accumulation::none) continue;
+    // With a first value of its own it is computed as often as it is written.
+    if (q.accumulation == Accumulation::none || !q.initialises) continue;
     const SourceRange at = s().items[q.item].range;
     std::set<uint32_t> used(q.reductions.begin(), q.reductions.end());
     for (sym::Expr f : p_.accesses_[q.first_access].subscripts)
@@ -172,7 +178,6 @@ void Analysis::idle_loops() {
       }
       if (reduction && !inside) inside = l;
     }
-    if (!q.initialises) continue;
     // The body that the equation stands in: the innermost nest around it.
     const uint32_t body = q.loops.empty() ? kNone : p_.loop_item_[q.loops.back()];
     for (uint32_t r : q.reductions)

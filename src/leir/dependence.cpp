@@ -144,7 +144,7 @@ std::optional<std::string> not_private(const Program& p, uint32_t variable, uint
   return std::nullopt;
 }
 
-Answer independent(const Program& p, uint32_t loop) {
+Answer independent(const Program& p, uint32_t loop, const std::set<uint32_t>* copied) {
   const Interval n = p.pool().bounds(p.extent_form(loop));
   if (n.hi <= 1) return {};
   std::map<uint32_t, std::vector<const Access*>> by_variable;
@@ -176,7 +176,7 @@ Answer independent(const Program& p, uint32_t loop) {
       for (const Access* a : list) self = self || (!a->write && !a->self);
       if (!mentions && !self) continue;
     }
-    const bool own = p.variables()[v].scope != Scope::global;
+    const bool own = copied ? copied->contains(v) : p.variables()[v].scope != Scope::global;
     const auto shared = own ? not_private(p, v, loop) : std::nullopt;
     if (own && !shared) continue;
     if (list.size() > 1000) return {Proof::unknown, "there are too many mentions of one variable in it"};
@@ -191,7 +191,7 @@ Answer independent(const Program& p, uint32_t loop) {
           // What would make it private, or what keeps it from being that.
           if (shared)
             why += "; each would have its own, but " + *shared;
-          else if (!p.variables()[v].known() && private_to(p, v, loop))
+          else if (!copied && !p.variables()[v].known() && private_to(p, v, loop))
             why += fmt::format("; with the scope l each has its own `{}`", p.name(v));
           return {Proof::unknown, why};
         }

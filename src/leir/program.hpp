@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 
 #include "leir/syntax.hpp"
 #include "sym/sym.hpp"
@@ -133,8 +134,9 @@ inline bool private_to(const Program& program, uint32_t variable, uint32_t loop)
   return !not_private(program, variable, loop);
 }
 
-// May the loop run in any order (kinds P, V, B)? A recognised reduction over it counts as yes.
-Answer independent(const Program& program, uint32_t loop);
+// May the loop run in any order (kinds P, V, B)? A recognised reduction over it counts as yes. Variables that may have
+// a copy for each iteration: those of scope s and l, or those that are given.
+Answer independent(const Program& program, uint32_t loop, const std::set<uint32_t>* copied = nullptr);
 // Dependence distances between two mentions over the loops that both stand in, outermost first: a number where it is
 // constant, nothing where it is not. nullopt when the two never meet.
 struct Dependence {

@@ -146,7 +146,8 @@ class CWriter : private Walker {
         ++braces_.back();
       }
       if (plan_.open.contains(l)) return {};
-      line(fmt::format("if ({}) {{", condition(l)));
+      TRY_ASSIGN(const std::string here, condition(l));
+      line(fmt::format("if ({}) {{", here));
       ++depth_;
       ++braces_.back();
       return {};
@@ -183,16 +184,20 @@ class CWriter : private Walker {
     return fmt::format("{}Idx.{}", axis[0] == 'b' ? "block" : "thread", axis[1]);
   }
   // When a bound loop has its body run.
-  std::string condition(uint32_t l) const {
+  Result<std::string> condition(uint32_t l) {
     if (plan_.turns.contains(l)) return fmt::format("{0} == turn_{0}", index(l));
-    return fmt::format("{} < {}", index(l), number(*p_.extent(l)));
+    if (Diagnostics bad = extent_text(l); !bad.empty()) return bad;
+    return fmt::format("{} < {}", index(l), extent_text_);
   }
   // Which threads run an equation, where not all that come to it do.
-  bool begin_guard(uint32_t item) {
+  Result<bool> begin_guard(uint32_t item) {
     if (!cuda_) return false;
     std::string text;
     for (uint32_t l : p_.equations()[p_.equation_of(item)].loops)
-      if (plan_.open.contains(l)) text += (text.empty() ? "" : " && ") + condition(l);
+      if (plan_.open.contains(l)) {
+        TRY_ASSIGN(const std::string here, condition(l));
+        text += (text.empty() ? "" : " && ") + here;
+      }
     if (const auto it = plan_.alone.find(item); it != plan_.alone.end())
       for (const std::string& axis : it->second) text += (text.empty() ? "" : " && ") + place(axis) + " == 0";
     if (text.empty()) return false;
@@ -204,7 +209,7 @@ class CWriter : private Walker {
   Diagnostics first_value(uint32_t i) override {
     const EquationInfo& q = p_.equations()[p_.equation_of(i)];
     TRY_ASSIGN(const TypedEquation t, type_equation(p_, p_.equation_of(i)));
-    const bool guarded = begin_guard(i);
+    TRY_ASSIGN(const bool guarded, begin_guard(i));
     begin(t.code, i);
     const Type type = p_.variables()[q.target].type;
     const Class c = class_of_values(type);
@@ -233,7 +238,7 @@ class CWriter : private Walker {
     const uint32_t number_of = p_.equation_of(i);
     const EquationInfo& q = p_.equations()[number_of];
     TRY_ASSIGN(const TypedEquation t, type_equation(p_, number_of));
-    const bool guarded = begin_guard(i);
+    TRY_ASSIGN(const bool guarded, begin_guard(i));
     line("{");
     ++depth_;
     begin(t.code, i);

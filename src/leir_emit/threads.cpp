@@ -26,14 +26,14 @@ class Planner {
   Result<ThreadPlan> run() {
     for (uint32_t l : loops_below(root_)) {
       if (!bound(l)) continue;
-      const auto n = p_.extent(l);
-      if (!n) return refuse(fmt::format("the extent of the bound loop `{}` is no number", name(l)));
+      // As many as there may be; those beyond a smaller extent have nothing to do.
       int64_t& extent = out_.axes[axis_of(p_, l)];
-      extent = std::max(extent, *n);
+      extent = std::max({extent, p_.pool().bounds(p_.extent_form(l)).hi, int64_t{1}});
     }
     for (uint32_t i = root_; i < end_; ++i)
       if (!s_.items[i].nest())
         if (Diagnostics bad = equation(i); !bad.empty()) return bad;
+    if (Diagnostics bad = copies(); !bad.empty()) return bad;
     if (Diagnostics bad = blocks(); !bad.empty()) return bad;
     for (uint32_t i = root_; i < end_; ++i)
       if (s_.items[i].nest()) siblings(i);
@@ -77,6 +77,8 @@ class Planner {
       if (!bound(l) || q.accumulation == Accumulation::none || own_.contains(q.target)) continue;
       if (!thread(l) && shared_.contains(q.target)) continue;  // each block has one of its own
       if (!thread(l)) return {refuse(fmt::format("`{}` is reduced over across blocks", name(l)))};
+      if (!p_.extent(l))
+        return {refuse(fmt::format("`{}` is reduced over across threads, and its extent is no number", name(l)))};
       out_.turns.insert(l);
     }
     if (own_.contains(q.target)) return {};
@@ -112,6 +114,23 @@ class Planner {
     for (uint32_t a : accesses)
       if (!own_.contains(p_.accesses()[a].variable)) out[p_.accesses()[a].variable].push_back(a);
     return out;
+  }
+
+  // The checker lets each iteration have its own copy of a variable of scope s or l. A thread has its own of what it
+  // keeps for itself, a block of what its threads share; nothing else has copies.
+  Diagnostics copies() const {
+    std::set<uint32_t> of_block = own_;
+    of_block.insert(shared_.begin(), shared_.end());
+    for (uint32_t l : loops_below(root_)) {
+      if (!bound(l)) continue;
+      const Answer a = independent(p_, l, thread(l) ? &own_ : &of_block);
+      if (a.proof == Proof::yes) continue;
+      return {
+          refuse(fmt::format("{} on `{}` would share memory: {}; the scope l (at most 4 KiB a thread), or `{}` as a "
+                             "subscript, keeps them apart",
+                             thread(l) ? "threads" : "blocks", name(l), a.reason, name(l)))};
+    }
+    return {};
   }
 
   // The checker has found the iterations of one bound loop independent; two loops, serial loops around one, and what

@@ -26,7 +26,7 @@ struct ThreadPlan {
 std::string axis_of(const Program& program, uint32_t loop);  // of a bound loop
 
 // Refused, with the reason: what would need blocks to wait for each other, barriers that not every thread of a block
-// would reach, and bound loops without a constant extent.
+// would reach, and sums over as many threads as something else says.
 Result<ThreadPlan> thread_plan(const Program& program, uint32_t nest, const std::vector<Placement>& placements);
 
 }  // namespace cleave::leir

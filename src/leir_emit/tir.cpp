@@ -215,7 +215,12 @@ class TirWriter {
     if (!code) return code.errors();
     const size_t outer = indent_;
     axes_.clear();
-    if (cuda_) block(q);
+    if (cuda_) {
+      if (const auto idle = repeating_loop(q))
+        return {refuse(fmt::format("`{}` is accumulated again in each iteration of `{}`, which no axis of its block is",
+                                   p_.name(q.target), index(*idle)))};
+      block(q);
+    }
     std::vector<std::string> at;
     for (NodeId n : code->code.subscripts) {
       auto text = expression(code->code, n, true);
@@ -249,6 +254,17 @@ class TirWriter {
     line(fmt::format("{} = {}", target, stored(type, code->code.nodes[code->code.root].cls, *value)));
     indent_ = outer;
     return {};
+  }
+
+  // A loop that repeats an accumulation whose equation does not name its index.
+  std::optional<uint32_t> repeating_loop(const EquationInfo& q) const {
+    if (q.accumulation == Accumulation::none || q.initialises) return std::nullopt;
+    for (uint32_t l : q.loops) {
+      bool used = p_.extent(l) == 1 || std::find(q.reductions.begin(), q.reductions.end(), l) != q.reductions.end();
+      for (sym::Expr f : p_.accesses()[q.first_access].subscripts) used = used || p_.pool().mentions(f, p_.symbol(l));
+      if (!used && !private_to(p_, q.target, l)) return l;
+    }
+    return std::nullopt;
   }
 
   // A block with an axis for each index that the equation uses: spatial when it stands in the target's subscripts or

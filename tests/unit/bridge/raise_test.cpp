@@ -131,6 +131,10 @@ TEST(Raise, MapsReductionsContractionsWindowsAndGathers) {
       // Tiles whose last one is cut short: over an axis of the result, over what is summed, and with memory of their
       // own.
       {"in A f32[37];\nout C f32[37];\nP^{5}_{a=0}L^{min(8,37-a*8)}_{c=0}[C_{a*8+c}=A_{a*8+c}*2;];", "slice"},
+      {"in A f32[9,24];in W f32[24];\nout C "
+       "f32[9];\nB^{9}_{tx=0}[M^{f32,l}=0;L^{3}_{a=0}[L^{8}_{c=0}[D^{f32,s}_{tx,c}=A_{tx,a*8+"
+       "c};];L^{8}_{c=0}[M^{f32,l}=M^{f32,l}+D^{f32,s}_{tx,c}*W_{a*8+c};];];C_{tx}=M^{f32,l};];",
+       "contract"},
       {"in A f32[37];\nout C f32[];\nL^{1}_{f=0}[C=0;];L^{5}_{a=0}L^{min(8,37-a*8)}_{c=0}[C=C+A_{a*8+c};];",
        "where sum("},
       {"in A f32[9,37];in D f32[37,5];\nout C "

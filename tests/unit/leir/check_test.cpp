@@ -86,6 +86,9 @@ TEST(Check, ProvesBoundsUnderGuards) {
   ACCEPTS("in A f32[3,4];out C f32[12];L^{12}_{c=0}[C_{c}=A_{c//4,c%4};];");
   REFUSES("in A f32[4];out C f32[4];L^{4}_{a=0}[C_{a}=A_{a+1};];", leir_bounds);
   REFUSES("in A f32[4];out C f32[3];L^{4}_{a=0}[C_{a}=A_{a};];", leir_bounds);
+  EXPECT_THAT(
+      why(run("in A f32[7];out C f32[7];L^{2}_{a=0}L^{4}_{c=0}[C_{a*4+c}=if_then_else(a*4+c<7,A_{a*4+c},0);];")),
+      testing::HasSubstr("a loop over a tile that is cut short has the extent min(size,extent-tile*size)"));
   // The wrong branch proves nothing: the run checks it.
   const Checked c = run("in A f32[7];out C f32[9];L^{9}_{c=0}[C_{c}=if_then_else(1<=c<8,0,A_{c-1});];");
   EXPECT_TRUE(has(c, Code::leir_unchecked)) << why(c);
@@ -313,6 +316,14 @@ TEST(Check, UnequalIsLessOrMoreAtTheEndOfARange) {
 TEST(Check, RefusesIdleLoopsInsideReductions) {
   REFUSES("in A f32[4];out C f32[1];L^{1}_{a=0}L^{4}_{c=0}L^{3}_{d=0}[C_{a}=C_{a}+A_{c};];", leir_idle);
   ACCEPTS("in A f32[4];out C f32[1];L^{3}_{d=0}L^{1}_{a=0}L^{4}_{c=0}[C_{a}=C_{a}+A_{c};];");
+  EXPECT_THAT(why(run("in A f32[4];out C f32[1];L^{1}_{a=0}L^{4}_{c=0}L^{3}_{d=0}[C_{a}=C_{a}+A_{c};];")),
+              testing::HasSubstr("it stands inside `c`, which is reduced over"));
+  // With a first value of its own an accumulation runs as it is written: over tiles of what the iteration has.
+  ACCEPTS("in A f32[4];out C f32[1];L^{1}_{f=0}[C_{f}=0;];L^{1}_{a=0}L^{4}_{c=0}L^{3}_{d=0}[C_{a}=C_{a}+A_{c};];");
+  ACCEPTS(
+      "in A f32[9,24];out C "
+      "f32[9];B^{9}_{tx=0}[M^{f32,l}=0;L^{3}_{a=0}[L^{8}_{c=0}[D^{f32,s}_{tx,c}=A_{tx,a*8+c};];L^{8}_{c="
+      "0}[M^{f32,l}=M^{f32,l}+D^{f32,s}_{tx,c};];];C_{tx}=M^{f32,l};];");
   EXPECT_TRUE(has(run("in A f32[4];out C f32[1];L^{4}_{c=0}[D_{c}=A_{c};L^{1}_{a=0}[C_{a}=C_{a}+D_{c};];];"),
                   Code::leir_outer_reduction));
 }

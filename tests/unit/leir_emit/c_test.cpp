@@ -116,6 +116,14 @@ const std::vector<std::string> kWaiting = {
     "D^{f32,s}=S^{f32,s}_{0}+S^{f32,s}_{5};B^{10}_{tx=0}[C^{f32,g}_{tx}=D^{f32,s}+tx;];];",
     "in A f32[5,7];out C f32[5,7];B^{5}_{ty=0}[B^{7}_{tx=0}[S^{f32,g}_{ty,tx}=A^{f32,g}_{ty,tx};];"
     "B^{7}_{tx=0}[C^{f32,g}_{ty,tx}=S^{f32,g}_{ty,6-tx};];];",
+    // Tiles whose last one is cut short, with barriers between their threads, and sums that a thread keeps.
+    "in A f32[37];out C f32[37];B^{5}_{bx=0}[B^{min(8,37-bx*8)}_{tx=0}[S^{f32,s}_{tx}=A^{f32,g}_{bx*8+tx};];"
+    "B^{min(8,37-bx*8)}_{tx=0}[C^{f32,g}_{bx*8+tx}=S^{f32,s}_{min(8,37-bx*8)-1-tx};];];",
+    "in A f32[19,20];in W f32[20,13];out C f32[19,13];B^{5}_{by=0}B^{2}_{bx=0}["
+    "B^{min(4,19-by*4)}_{ty=0}B^{min(8,13-bx*8)}_{tx=0}[C^{f32,g}_{by*4+ty,bx*8+tx}=0;];L^{3}_{a=0}["
+    "B^{min(4,19-by*4)}_{ty=0}B^{min(8,20-a*8)}_{tx=0}[S^{f32,s}_{ty,tx}=A^{f32,g}_{by*4+ty,a*8+tx};];"
+    "B^{min(4,19-by*4)}_{ty=0}B^{min(8,13-bx*8)}_{tx=0}L^{min(8,20-a*8)}_{c=0}[C^{f32,g}_{by*4+ty,bx*8+tx}="
+    "C^{f32,g}_{by*4+ty,bx*8+tx}+S^{f32,s}_{ty,c}*W^{f32,g}_{a*8+c,bx*8+tx};];];];",
 };
 
 TEST(EmitCuda, ThreadsWaitForWhatTheyUse) {
@@ -149,6 +157,19 @@ TEST(EmitCuda, RefusesWhatBlocksWouldHaveToWaitFor) {
            {"in A f32[4];out C f32[4];L^{1}_{a=0}[B^{4}_{bx=0}[S^{f32,g}_{bx}=A^{f32,g}_{bx};];"
             "B^{4}_{bx=0}[C^{f32,g}_{bx}=S^{f32,g}_{3-bx};];];",
             "blocks on `bx` would have to wait for each other, as they share `S`"},
+           {"in A f32[5,8];out C "
+            "f32[5];L^{5}_{c=0}[C^{f32,g}_{c}=0;];B^{5}_{bx=0}B^{bx+1}_{tx=0}[C^{f32,g}_{bx}=C^{f32,g}_{"
+            "bx}+A^{f32,g}_{bx,tx};];",
+            "`tx` is reduced over across threads, and its extent is no number"},
+           // Memory that each iteration would have for itself, which threads of a block share, or all of a kernel.
+           {"in A f32[4,8];out C "
+            "f32[4,8];B^{4}_{tx=0}[L^{8}_{a=0}[S^{f32,s}_{a}=A^{f32,g}_{tx,a};];L^{8}_{a=0}[C^{f32,g}_{tx,"
+            "a}=S^{f32,s}_{7-a};];];",
+            "threads on `tx` would share memory"},
+           {"in A f32[4,2000];out C "
+            "f32[4,2000];B^{4}_{bx=0}[L^{2000}_{a=0}[S^{f32,l}_{a}=A^{f32,g}_{bx,a};];L^{2000}_{a=0}["
+            "C^{f32,g}_{bx,a}=S^{f32,l}_{1999-a};];];",
+            "blocks on `bx` would share memory"},
        }) {
     const auto r = emit_cuda(cleave::testing::leir_program(text));
     ASSERT_FALSE(r.ok()) << text;
