@@ -189,7 +189,7 @@ struct Counter {
           [](const Literal&) {}, [&](const IndexValue&) { cycles += 0.5; },
           [&](const Apply& a) {
             cycles += vector_cycles(a.fn, m);
-            e.flops += points;
+            e.flops += points, e.work += points;
           },
           [&](const Cast&) { cycles += 1; });
     for (const Write& s : n.stores) {
@@ -198,7 +198,7 @@ struct Counter {
       for (size_t a = 0; a + 1 < s.at.size(); ++a)
         if (inner.valid() && p.syms->mentions(s.at[a], inner)) unit = false;
       cycles += !unit ? 1.5 * m.f32_lanes() : s.accumulate ? 1 : 0.5;
-      if (s.accumulate) e.flops += points;
+      if (s.accumulate) e.flops += points, e.work += points;
       touch(touched, s.buffer, reached(s.at), s.at);
     }
     const double lanes = n.sequential || n.axes.empty() ? 1 : m.f32_lanes();
@@ -215,8 +215,18 @@ struct Counter {
     const bool wide = p.buffer(x.a.buffer).dtype == DType::f64 || p.buffer(x.b.buffer).dtype == DType::f64;
     const int lanes = std::max(1, m.f32_lanes() / (wide ? 2 : 1));
     e.flops += 2 * fma;
+    const bool unit = p.buffer(x.b.buffer).pairs && m.matrix_products > 0;
+    e.work += 2 * fma / (unit ? std::max(1.0, double(m.matrix_products) / (m.fma_pipes * m.f32_lanes())) : 1);
     double again_a = 1, again_b = 1;
-    if (x.b.columns + 1 != static_cast<int>(p.buffer(x.b.buffer).shape.size())) {
+    if (p.buffer(x.b.buffer).pairs) {
+      // Blocks of 32 x 32, 32 deep a step: four tiles of C stay, two of A and two of B are loaded.
+      const double blocks = std::ceil(rows / 32) * std::ceil(columns / 32), steps = std::ceil(depth / 32);
+      const double rate = m.matrix_products > 0 ? m.matrix_products : 512;
+      const double step = 32.0 * 32 * 32 / rate * std::clamp(std::ceil(rows / 16) / 2, 0.5, 1.0);
+      e.compute_cycles += times * blocks * (steps * std::max(step, 40.0) + 120);
+      const double a_bytes = 2 * rows * depth;
+      if (a_bytes > static_cast<double>(m.l1_bytes) / 2) again_a = std::ceil(columns / 32);
+    } else if (x.b.columns + 1 != static_cast<int>(p.buffer(x.b.buffer).shape.size())) {
       // Lanes that run along the depth meet at the end: about 45 operations for as many sums as there are lanes.
       const double eta = std::min(1.0, std::min(rows, 8.0) / 4) * depth / (depth + 8);
       e.compute_cycles += fma / (lanes * m.fma_pipes) / std::max(eta, 0.05) + sums * 45 / 2 / lanes;

@@ -15,6 +15,7 @@ struct KernelEstimate {
   std::string name;
   bool once = false;
   double flops = 0;  // two per multiply-add, one per other element operation
+  double work = 0;   // the same, but what the matrix unit does counted as what the vector units could do in its time
   double compute_cycles = 0;
   double memory_bytes = 0;          // each buffer that the kernel touches counted once, scratch apart
   std::array<double, 3> from = {};  // bytes that come from L2, from L3, from memory

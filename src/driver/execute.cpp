@@ -37,7 +37,7 @@ struct Loaded {
   std::unique_ptr<tune::Problem> problem;  // when the graph is known; holds inputs and constants then
   bool from_object = false, random_constants = false;
   std::string object_note;
-  double flops = 0;
+  double flops = 0;  // schedule::KernelEstimate::work
   std::vector<std::string> notes;
   std::vector<graph::IntegerRule> integers;
 
@@ -274,7 +274,7 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
       if (with_unfused) {
         TRY_ASSIGN(out.unfused, compile(c.unfused->program, out.problem->constants, c.machine, objects));
       }
-      for (const schedule::KernelEstimate& k : c.unfused->kernels) out.flops += k.flops;
+      for (const schedule::KernelEstimate& k : c.unfused->kernels) out.flops += k.work;
       out.schedule = chosen.summary;
       out.notes = c.notes;
       if (!request.unfused) out.notes.push_back("the schedule is the cost model's choice; `cleave optimize` measures");

@@ -57,7 +57,7 @@ std::vector<KernelReport> kernel_reports(const Compilation& c) {
       r.flops = it->second->flops;
       r.bytes = it->second->bytes;
       r.predicted_seconds = it->second->seconds;
-      const double compute = peak_flops(c) > 0 ? *r.flops / peak_flops(c) : 0;
+      const double compute = peak_flops(c) > 0 ? it->second->work / peak_flops(c) : 0;
       const double bandwidth = 1e9 * read_gbytes(c.machine, *r.bytes);
       const double memory = bandwidth > 0 ? *r.bytes / bandwidth : 0;
       if (compute > 0 || memory > 0) r.bound_by = compute >= memory ? "compute" : "memory";
@@ -101,7 +101,7 @@ std::optional<Memory> memory(const Compilation& c) {
 
 std::optional<double> peak_pct(const Compilation& c, const schedule::Candidate& candidate, double seconds) {
   double flops = 0;
-  for (const schedule::KernelEstimate& k : candidate.kernels) flops += k.flops;
+  for (const schedule::KernelEstimate& k : candidate.kernels) flops += k.work;
   const double peak = peak_flops(c) * c.options.threads;
   if (!(seconds > 0) || !(peak > 0) || !(flops > 0)) return std::nullopt;
   return 100 * flops / seconds / peak;

@@ -135,8 +135,38 @@ class Interpreter {
       store_integer(d, p, static_cast<int64_t>(bits));
   }
 
+  // Rows and columns are those of its tiles, whatever is given; numbers below 2^-126 are 0 going in and coming out.
+  void matrix_bf16(const vec::Inst& inst) {
+    using vec::MatrixOperand;
+    const auto at = [&](MatrixOperand o) { return inst.operands[static_cast<size_t>(o)]; };
+    const auto tiles = [&](size_t k, MatrixOperand o) {
+      const int64_t most = vec::kMatrixTile * inst.indices[k];
+      return std::clamp(integer(at(o)), most - vec::kMatrixTile + 1, most);
+    };
+    const auto number = [](const uint8_t* p) {
+      const auto x = std::bit_cast<float>(static_cast<uint32_t>(read(DType::bf16, p)));
+      return std::fabs(x) < 0x1p-126f ? 0.0f : x;
+    };
+    const int64_t rows = tiles(0, MatrixOperand::rows), columns = tiles(1, MatrixOperand::columns);
+    const int64_t depth = 2 * std::max<int64_t>(integer(at(MatrixOperand::pairs)), 0);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < columns; ++c) {
+        uint8_t* to = pointer(at(MatrixOperand::c)) + r * integer(at(MatrixOperand::c_stride)) + 4 * c;
+        float sum = 0;
+        if (inst.indices[2]) std::memcpy(&sum, to, 4);
+        for (int64_t k = 0; k < depth; ++k)
+          sum = std::fmaf(
+              number(pointer(at(MatrixOperand::a)) + r * integer(at(MatrixOperand::a_stride)) + 2 * k),
+              number(pointer(at(MatrixOperand::b)) + k / 2 * integer(at(MatrixOperand::b_stride)) + 4 * c + k % 2 * 2),
+              sum);
+        if (std::fabs(sum) < 0x1p-126f) sum = 0;
+        std::memcpy(to, &sum, 4);
+      }
+  }
+
   void effect(const vec::Inst& inst) {
     if (inst.op == Op::prefetch) return;
+    if (inst.op == Op::matrix_bf16) return matrix_bf16(inst);
     const int64_t bytes = byte_size(inst.dtype);
     const Lanes& v = get(inst.operands[0]);
     uint8_t* base = pointer(inst.operands[1]);
@@ -251,6 +281,7 @@ class Interpreter {
       case Op::store:
       case Op::scatter:
       case Op::prefetch:
+      case Op::matrix_bf16:
       case Op::for_loop:
       case Op::if_else:
       case Op::yield: break;

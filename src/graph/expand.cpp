@@ -410,6 +410,19 @@ Graph expand_for_search(const Graph& graph) {
   return expand_all(graph, false, keep);
 }
 
+bool products_in(const Graph& g, DType dtype) {
+  bool any = false;
+  for (const NodeId id : g.node_ids()) {
+    const Node& n = g.node(id);
+    if (n.op != Op::contract && n.op != Op::sdpa) continue;
+    any = true;
+    // (What follows queries, keys and values is a mask.)
+    for (size_t k = 0; k < std::min<size_t>(n.operands.size(), 3); ++k)
+      if (g.type(n.operands[k]).dtype != dtype) return false;
+  }
+  return any;
+}
+
 Graph expand_views(const Graph& graph) {
   std::vector<bool> keep(graph.node_count(), true);
   for (NodeId id : graph.node_ids()) keep[id.index] = graph.node(id).op != Op::ragged && graph.node(id).op != Op::paged;

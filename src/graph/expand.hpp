@@ -15,6 +15,8 @@ Graph expand_to_primitives(const Graph& graph);
 Graph expand_for_search(const Graph& graph);
 // Replaces these views, which a schedule reads by gathers.
 Graph expand_views(const Graph& graph);
+// Whether the graph multiplies matrices, and nothing but matrices of this type.
+bool products_in(const Graph& graph, DType dtype);
 // Whether a node is such a ragged_pack.
 std::vector<bool> stored_packs(const Graph& graph);  // by node
 

@@ -35,8 +35,10 @@ void initialize_llvm() {
 
 std::string host_features() {
   std::string out;
+  const bool matrix_unit = host_has_matrix_unit();
   for (const auto& feature : llvm::sys::getHostCPUFeatures())
-    out += fmt::format("{}{}{}", out.empty() ? "" : ",", feature.getValue() ? '+' : '-', feature.getKey().str());
+    if (matrix_unit || !feature.getKey().starts_with("amx"))
+      out += fmt::format("{}{}{}", out.empty() ? "" : ",", feature.getValue() ? '+' : '-', feature.getKey().str());
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <bit>
 #include <map>
 
+#include "jit/matrix_unit.hpp"
 #include "vec/abi.hpp"
 
 namespace cleave::jit {
@@ -37,12 +38,14 @@ class FunctionEmitter {
         out_(out),
         context_(out->getContext()),
         b_(BasicBlock::Create(context_, "entry", out)),
-        values_(source.values.size(), nullptr) {}
+        values_(source.values.size(), nullptr),
+        matrix_(b_, out, target) {}
 
   void run() {
     const auto& arguments = f_.blocks[f_.body].arguments;
     for (unsigned i = 0; i < 3; ++i) values_[arguments[i].index] = out_->getArg(i);
     block(f_.body);
+    matrix_.release();
     b_.CreateRetVoid();
   }
 
@@ -234,6 +237,12 @@ class FunctionEmitter {
       case Op::prefetch:
         return intrinsic(Intrinsic::prefetch, {b_.getPtrTy()},
                          {x(0), b_.getInt32(0), b_.getInt32(static_cast<uint32_t>(inst.indices[0])), b_.getInt32(1)});
+      case Op::matrix_bf16: {
+        std::vector<V> operands;
+        for (size_t k = 0; k < inst.operands.size(); ++k) operands.push_back(x(k));
+        matrix_.product(operands, inst.indices);
+        return nullptr;
+      }
       case Op::for_loop:
       case Op::if_else:
       case Op::yield: break;
@@ -715,6 +724,7 @@ class FunctionEmitter {
   LLVMContext& context_;
   IRBuilder<> b_;
   std::vector<V> values_;
+  MatrixUnit matrix_;
   std::map<std::pair<V, int>, V> masks_;
   const vec::Inst* yielded_ = nullptr;
 };

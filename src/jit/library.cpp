@@ -46,7 +46,7 @@ int64_t bytes_of(const lower::Argument& a) {
 }
 
 // What the code needs of the processor, as far as the library can ask for it.
-std::string required_features(const Target& t) {
+std::string required_features(const Target& t, bool matrix_unit) {
   std::vector<StringRef> has;
   if (t.cpu == "x86-64-v3")
     has = {"avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe", "popcnt", "sse4.2", "ssse3"};
@@ -58,7 +58,8 @@ std::string required_features(const Target& t) {
     if (w.starts_with("+")) has.push_back(w.drop_front());
   std::string out;
   for (const StringRef f : kFeatures)
-    if (std::find(has.begin(), has.end(), f) != has.end()) out += (out.empty() ? "" : ",") + f.str();
+    if (std::find(has.begin(), has.end(), f) != has.end() && (matrix_unit || !f.starts_with("amx")))
+      out += (out.empty() ? "" : ",") + f.str();
   return out;
 }
 
@@ -144,7 +145,7 @@ class Glue {
       f->setVisibility(GlobalValue::HiddenVisibility);
       launches.push_back(ConstantStruct::get(launch, {f, number(x.tasks)}));
     }
-    const std::string features = required_features(program_.target());
+    const std::string features = required_features(program_.target(), vec::uses_matrix_unit(l_.module));
     std::vector<Constant*> fields = {number(static_cast<int64_t>(l_.inputs.size())),
                                      number(static_cast<int64_t>(l_.constants.size())),
                                      number(static_cast<int64_t>(l_.outputs.size())),

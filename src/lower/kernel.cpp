@@ -94,7 +94,11 @@ Expr Kernel::offset(BufferId id, std::span<const Expr> at) {
     if (l.panel > 0 && i + 1 == at.size()) {
       const Expr width = pool.constant(l.panel);
       sum = pool.add(sum, pool.mul(pool.floordiv(at[i], width), l.panel_stride));
-      sum = pool.add(sum, pool.mod(at[i], width));
+      sum = pool.add(sum, pool.mul(pool.mod(at[i], width), l.pairs ? 2 : 1));
+    } else if (l.pairs && i + 2 == at.size()) {
+      const Expr two = pool.constant(2);
+      sum = pool.add(sum, pool.mul(pool.floordiv(at[i], two), 2 * l.panel));
+      sum = pool.add(sum, pool.mod(at[i], two));
     } else {
       sum = pool.add(sum, pool.mul(at[i], l.strides[i]));
     }

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "lower/plan.hpp"
+#include "tile/pairs.hpp"
 #include "vec/builder.hpp"
 
 namespace cleave::lower {
@@ -50,6 +51,11 @@ struct Kernel {
 void lower_nest(Kernel& k, const tile::Nest& nest);
 // Emits the nest when it is a copy that transposes; false: it is not, nothing was emitted.
 bool lower_transpose(Kernel& k, const tile::Nest& nest);
+// Turns a square of lanes round: as many vectors as each has lanes, a power of two.
+void exchange(Builder& b, std::vector<Value>& vectors);
+// Rows that are stored in pairs, for the matrix unit: a copy into such a buffer, and a product that reads one.
+void lower_pair_copy(Kernel& k, const tile::PairCopy& copy, const tile::Nest& nest);
+void lower_pair_product(Kernel& k, const tile::Matmul& matmul);
 void lower_matmul(Kernel& k, const tile::Matmul& matmul);
 void lower_dot(Kernel& k, const tile::Matmul& matmul);  // of a B whose depth is contiguous
 

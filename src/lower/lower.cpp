@@ -77,8 +77,13 @@ struct KernelLowering {
   void statements(std::span<const Statement> body) {
     for (const Statement& s : body)
       match(
-          s.what, [&](const For& f) { loop(f); }, [&](const Nest& n) { lower_nest(k, n); },
+          s.what, [&](const For& f) { loop(f); }, [&](const Nest& n) { nest(n); },
           [&](const Matmul& m) { lower_matmul(k, m); }, [&](const Let& l) { let(l); });
+  }
+
+  void nest(const Nest& n) {
+    if (const auto copy = tile::pair_copy(k.program, n)) return lower_pair_copy(k, *copy, n);
+    lower_nest(k, n);
   }
 
   // The integer is read where the statement stands, and again by the next one: other tasks of the call may not write

@@ -230,6 +230,7 @@ class MatmulEmitter {
 }  // namespace
 
 void lower_matmul(Kernel& k, const tile::Matmul& matmul) {
+  if (k.buffer(matmul.b.buffer).pairs) return lower_pair_product(k, matmul);
   const size_t rank = k.buffer(matmul.b.buffer).shape.size();
   if (matmul.b.columns + 1 != static_cast<int>(rank)) return lower_dot(k, matmul);
   MatmulEmitter(k, matmul).run();

@@ -117,7 +117,7 @@ struct Planner {
     }
     // Vectors inside the panels of a panel buffer: each begins at a multiple of its length.
     const Layout& l = k.layout(a.buffer);
-    if (l.panel == 0 || l.panel % lanes != 0 || a.panel_node.valid()) return;
+    if (l.panel == 0 || l.pairs || l.panel % lanes != 0 || a.panel_node.valid()) return;
     const auto s = k.pool.stride(last, v);
     if (!s || !k.pool.is(*s, 1)) return;
     const Expr first = k.pool.substitute(last, {{v, k.pool.constant(0)}});

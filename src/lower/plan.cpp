@@ -53,6 +53,7 @@ struct Planner {
     const Buffer& b = p.buffer(id);
     Layout l;
     l.panel = b.panel;
+    l.pairs = b.pairs;
     l.root = id;
     while (p.buffer(l.root).alias_of.valid()) l.root = p.buffer(l.root).alias_of;
     for (const Expr e : b.shape) {
@@ -74,7 +75,7 @@ struct Planner {
         const int64_t width = b.panel;
         const auto k = syms().as_constant(l.shape[i - 1]);
         if (k && *k != 0 && width > kMaxBytes / *k) return fail(b, "it is too large"), false;
-        l.panel_stride = syms().mul(l.shape[i - 1], width);
+        l.panel_stride = syms().mul(b.pairs ? rounded_up(l.shape[i - 1], 2) : l.shape[i - 1], width);
         l.strides[i - 1] = constant(width);
         step = l.panel_stride;
         extent = syms().ceildiv(extent, constant(width));

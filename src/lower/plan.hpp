@@ -17,6 +17,8 @@ struct Layout {
   std::vector<Expr> strides;
   int64_t panel = 0;
   Expr panel_stride;
+  bool pairs =
+      false;  // of rows: k lies at k / 2 * 2 panel + k % 2, and j at (j / panel) * panel_stride + 2 (j % panel)
   Expr bytes;
   BufferId root;  // itself, or what it is an alias of
   Expr offset;    // bytes from the start of the workspace or of the packed memory

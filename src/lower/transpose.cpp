@@ -31,7 +31,7 @@ struct Transpose {
     if (stride(offset, axis) == 1) return true;
     const Layout& l = k.layout(id);
     const Expr v = axes[static_cast<size_t>(axis)].symbol;
-    if (l.panel == 0 || l.panel % lanes != 0) return false;
+    if (l.panel == 0 || l.pairs || l.panel % lanes != 0) return false;
     for (size_t i = 0; i + 1 < at.size(); ++i)
       if (k.pool.mentions(at[i], v)) return false;
     const auto s = k.pool.stride(at.back(), v);
@@ -76,22 +76,7 @@ struct Transpose {
     for (int c = 0; c < lanes; ++c)
       v.push_back(c < width ? b().load(b().ptr_add(source, c * source_step), from_dtype(), lanes, b().i64(height))
                             : b().zero(vec::type_of(from_dtype(), lanes)));
-    // Exchanges blocks of `size` lanes between vectors that are `size` apart, for size = 1, 2, 4, ...
-    for (int size = 1; size < lanes; size *= 2) {
-      std::vector<int32_t> low, high;
-      for (int lane = 0; lane < lanes; ++lane) {
-        const int within = lane % size, pair = lane / (2 * size) * 2 * size;
-        const bool second = lane / size % 2;
-        low.push_back(pair + within + (second ? lanes : 0));
-        high.push_back(pair + size + within + (second ? lanes : 0));
-      }
-      for (int c = 0; c < lanes; ++c) {
-        if (c / size % 2) continue;
-        const Value x = v[static_cast<size_t>(c)], y = v[static_cast<size_t>(c + size)];
-        v[static_cast<size_t>(c)] = b().shuffle(x, y, low);
-        v[static_cast<size_t>(c + size)] = b().shuffle(x, y, high);
-      }
-    }
+    exchange(b(), v);
     for (int r = 0; r < height; ++r)
       b().store(v[static_cast<size_t>(r)], b().ptr_add(target, r * target_step), to_dtype(), b().i64(width));
   }
@@ -118,6 +103,26 @@ struct Transpose {
 };
 
 }  // namespace
+
+void exchange(Builder& b, std::vector<Value>& v) {
+  const int lanes = static_cast<int>(v.size());
+  // Blocks of `size` lanes change places between vectors that are `size` apart, for size = 1, 2, 4, ...
+  for (int size = 1; size < lanes; size *= 2) {
+    std::vector<int32_t> low, high;
+    for (int lane = 0; lane < lanes; ++lane) {
+      const int within = lane % size, pair = lane / (2 * size) * 2 * size;
+      const bool second = lane / size % 2;
+      low.push_back(pair + within + (second ? lanes : 0));
+      high.push_back(pair + size + within + (second ? lanes : 0));
+    }
+    for (int c = 0; c < lanes; ++c) {
+      if (c / size % 2) continue;
+      const Value x = v[static_cast<size_t>(c)], y = v[static_cast<size_t>(c + size)];
+      v[static_cast<size_t>(c)] = b.shuffle(x, y, low);
+      v[static_cast<size_t>(c + size)] = b.shuffle(x, y, high);
+    }
+  }
+}
 
 bool lower_transpose(Kernel& k, const Nest& nest) {
   if (nest.sequential || nest.nodes.size() != 1 || nest.stores.size() != 1 || nest.stores[0].accumulate) return false;

@@ -1,5 +1,11 @@
 #include "machine/machine.hpp"
 
+#if defined(__x86_64__) && defined(__linux__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -26,6 +32,7 @@ const Field kFields[] = {
     {"vector_registers", &Machine::vector_registers, 1, 1024},
     {"fma_latency", &Machine::fma_latency, 1, 100},
     {"fma_pipes", &Machine::fma_pipes, 1, 16},
+    {"matrix_products", &Machine::matrix_products, 0, 65536},
     {"cores", &Machine::cores, 1, 65536},
     {"l1_bytes", &Machine::l1_bytes, 1024, 0x1p40},
     {"l2_bytes", &Machine::l2_bytes, 1024, 0x1p40},
@@ -89,6 +96,7 @@ Machine with_isa(Machine m, Isa isa) {
     case Isa::avx512: m.vector_bytes = 64, m.vector_registers = 32; break;
     case Isa::neon: m.vector_bytes = 16, m.vector_registers = 32, m.fma_pipes = 4; break;
   }
+  if (isa != Isa::avx512) m.matrix_products = 0;
   return m;
 }
 
@@ -107,8 +115,24 @@ Isa host_isa() {
 #endif
 }
 
+bool host_has_matrix_unit() {
+#if defined(__x86_64__) && defined(__linux__)
+  static const bool has = [] {
+    constexpr unsigned kTile = 1u << 24, kBf16 = 1u << 22;  // of cpuid leaf 7, edx
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (kTile | kBf16)) != (kTile | kBf16)) return false;
+    // Linux keeps the tiles of a process that has asked for them: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+    return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+  }();
+  return has && host_isa() == Isa::avx512;
+#else
+  return false;
+#endif
+}
+
 Machine host_machine() {
   Machine m;
+  if (host_has_matrix_unit()) m.matrix_products = 512;  // 16 x 16 x 32 in 16 cycles
   m.name = cpu_name();
   m.cores = usable_cores();
   detect_caches(m);

@@ -19,9 +19,10 @@ struct Machine {
   Isa isa = Isa::generic;
   int vector_bytes = 16;
   int vector_registers = 16;
-  int fma_latency = 4;                                // cycles
-  int fma_pipes = 2;                                  // vector multiply-adds started per cycle
-  int cores = 1;                                      // that this process may use
+  int fma_latency = 4;      // cycles
+  int fma_pipes = 2;        // vector multiply-adds started per cycle
+  int matrix_products = 0;  // of bf16 numbers, summed in f32, that a matrix unit (AMX) does per cycle; 0: there is none
+  int cores = 1;            // that this process may use
   int64_t l1_bytes = 32 << 10, l2_bytes = 512 << 10;  // per core
   int64_t l3_bytes = 8 << 20;                         // shared
   // Measured, per core; 0: not measured.
@@ -37,6 +38,8 @@ struct Machine {
 };
 
 Isa host_isa();  // by cpuid only: cheap
+// Whether this processor multiplies matrices of bf16 and the system lets this process do it, which it is asked once.
+bool host_has_matrix_unit();
 // What this process runs on: cpuid, sysfs, the affinity mask and the cgroup's quota. Measured fields stay 0.
 Machine host_machine();
 // The same machine restricted to an instruction set it also has (AVX2 code on an AVX-512 machine).

@@ -14,6 +14,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <xmmintrin.h>
 #endif
 
@@ -74,6 +76,10 @@ static int cpu_supported(const char* features) {
   for (const char* p = features; *p;) {
     const size_t length = strcspn(p, ",");
     if (!has_feature(p, length)) state = 2;
+#if defined(__x86_64__)
+    /* Linux keeps the tiles of a process that has asked for them. */
+    if (state == 1 && length == 8 && !memcmp(p, "amx-tile", 8) && syscall(SYS_arch_prctl, 0x1023, 18) != 0) state = 2;
+#endif
     p += length + (p[length] == ',');
   }
   atomic_store(&known, state);

@@ -52,6 +52,16 @@ std::set<ItValue> visible_values(const itgraph::Program& p) {
 }
 
 Result<tile::Program> Placer::run(std::vector<size_t>* ends) {
+  if (options_.round_products && machine_.matrix_products > 0) {
+    for (const itgraph::Kernel& k : it_.kernels)
+      if (const auto* b = std::get_if<itgraph::Block>(&k.what)) find_narrow(*b);
+    // Library kernels read and write what is declared.
+    for (const itgraph::Kernel& k : it_.kernels)
+      if (const auto* l = std::get_if<itgraph::Library>(&k.what)) {
+        narrow_.erase(l->source);
+        for (const ItValue r : l->results) narrow_.erase(r);
+      }
+  }
   arguments();
   for (const itgraph::Kernel& k : it_.kernels) {
     tile::Kernel kernel{kernel_name(k.name), find_constant(k), {}};
@@ -115,7 +125,7 @@ BufferId Placer::memory(ItValue v) {
     shape.erase(shape.begin());
     shape[0] = value.rows;
   }
-  return memory_[v] = out_.buffers.add({unique(value.name), value.dtype, place, shape, 0, value.argument, alias});
+  return memory_[v] = out_.buffers.add({unique(value.name), stored(v), place, shape, 0, value.argument, alias});
 }
 
 bool Placer::find_constant(const itgraph::Kernel& k) {
@@ -165,6 +175,31 @@ void Placer::find_uses(const itgraph::Block& b) {
           if (o.depth.valid()) last_index_.emplace(o.a->buffer, o.depth);
         },
         [&](const itgraph::Block& inner) { find_uses(inner); });
+}
+
+void Placer::find_narrow(const itgraph::Block& b) {
+  const auto root = [&](ItValue v) { return it_.value(v).alias_of.valid() ? it_.value(v).alias_of : v; };
+  const auto may_be = [&](const tile::Load& l) {
+    const itgraph::Value& v = it_.value(root(l.buffer));
+    return v.dtype == DType::bf16 || (v.role == Role::inner && v.dtype == DType::f32);
+  };
+  const auto keep = [&](const tile::Load& l) {
+    if (it_.value(root(l.buffer)).dtype == DType::f32) narrow_.insert(root(l.buffer));
+  };
+  const auto compute = [&](const Compute& c) {
+    if (c.how == Compute::How::scaled) {
+      for (const itgraph::Target& t : c.results)
+        if (const auto* l = std::get_if<tile::Load>(&c.nodes[t.node.index].what); l && may_be(*l)) keep(*l);
+      return;
+    }
+    if (c.how != Compute::How::reduce || c.fn != Fn::add) return;
+    const auto product = product_of(c, c.results[0].node);
+    if (!product || !may_be(*product->a) || !may_be(*product->b)) return;
+    const Orientation o = orient(c, *product);
+    if (o.columns.valid() && o.depth.valid() && o.rows.valid()) keep(*o.a), keep(*o.b);
+  };
+  for (const itgraph::Item& i : b.items)
+    match(i.what, compute, [&](const itgraph::Block& inner) { find_narrow(inner); });
 }
 
 Expr Placer::widest(const std::vector<Expr>& list) const {
@@ -228,6 +263,8 @@ Scratch Placer::make_scratch(const std::string& stem, DType dtype, const std::ve
     s.axis[i] = static_cast<int>(shape.size());
     shape.push_back(map.room(axes[i]));
   }
+  // Of what the matrix unit reads, elements lie in pairs.
+  if (dtype == DType::bf16) shape.back() = syms_.mul(syms_.ceildiv(shape.back(), syms_.constant(2)), 2);
   for (Expr e : axes) s.origin.push_back(map.of(e).offset);
   BufferId& known = scratch_of_[{current_, asked_++}];
   bool same =
@@ -347,7 +384,11 @@ void Placer::flush(const itgraph::Target& t, const itgraph::TensorMap& map, std:
 void Placer::map_compute(const Compute& c, const itgraph::TensorMap& map, std::vector<Statement>& body) {
   const itgraph::Target& t = c.results[0];
   if (it_.value(t.value).rows_of.valid()) return packed_compute(c, map, body);
-  if (in_scratch(t.value)) reserve(t, map);
+  if (in_scratch(t.value)) {
+    const itgraph::Value& v = it_.value(t.value);
+    const DType d = narrow_.count(t.value) ? DType::bf16 : compute_type(v.dtype);
+    scratch_[t.value] = make_scratch(v.name, d, t.axes, map, wanted_last(t.value, t.axes));
+  }
   NestBuilder nest(syms_);
   std::unordered_map<Expr, Expr> by;
   add_axes(nest, t.axes, map, by);

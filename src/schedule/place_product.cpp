@@ -43,8 +43,20 @@ int64_t Placer::panel_width(Expr index, DType dtype, int64_t rows) const {
   return std::min(widest, (most(index) + lanes - 1) / lanes * lanes);
 }
 
+bool Placer::for_matrix_unit(const tile::Load& b, Expr rows) {
+  const ItValue v = b.buffer;
+  if (machine_.matrix_products == 0 || !options_.pack || !options_.panels || !rows.valid()) return false;
+  const bool inner = it_.value(v).role == Role::inner && in_scratch(v);
+  if (stored(v) != DType::bf16 || inner || made_.count(v)) return false;
+  for (size_t a = 0; a < b.at.size(); ++a)
+    if (b.at[a].dynamic.valid() || syms_.less(b.at[a].affine, it_.value(v).shape[a]) != sym::Proof::yes) return false;
+  // Few rows: constants are read as fast without it, and packing others takes longer than the product.
+  const bool constant = it_.value(v).role == Role::constant || constants_.count(v) > 0;
+  return extent(rows) > (constant ? 4 : 32);
+}
+
 std::optional<Placer::Operand> Placer::packed(const tile::Load& l, const std::vector<Expr>& batch, Expr depth,
-                                              Expr columns, int64_t tile, int64_t rows) {
+                                              Expr columns, int64_t tile, int64_t rows, bool pairs) {
   const Role role = it_.value(l.buffer).role;
   std::vector<Expr> axes = batch;
   axes.push_back(depth);
@@ -56,11 +68,12 @@ std::optional<Placer::Operand> Placer::packed(const tile::Load& l, const std::ve
     key += fmt::format("{},", syms_.print(it_.extents.at(axes[i])));
   }
   for (const tile::Index& i : l.at) key += syms_.print(syms_.substitute(i.affine, roles)) + ";";
-  const DType dtype = it_.value(l.buffer).dtype;
+  const DType dtype = stored(l.buffer);
   // Tiles start at panels.
-  int64_t width = options_.panels ? panel_width(columns, dtype, rows) : 0;
+  int64_t width = pairs ? (most(columns) > 16 ? 32 : 16) : options_.panels ? panel_width(columns, dtype, rows) : 0;
   while (tile > 0 && width > 1 && tile % width != 0 && width % 2 == 0) width /= 2;
-  key += fmt::format("{}", width);
+  if (pairs && width < 16) return std::nullopt;
+  key += fmt::format("{}{}", width, pairs ? " pairs" : "");
   auto found = packed_.find(key);
   if (found == packed_.end()) {
     std::vector<Expr> shape;
@@ -73,7 +86,8 @@ std::optional<Placer::Operand> Placer::packed(const tile::Load& l, const std::ve
                                               shape,
                                               width,
                                               -1,
-                                              {}});
+                                              {},
+                                              pairs});
     packing_.push_back(pack_kernel(l, axes, buffer, once));
     found = packed_.emplace(key, buffer).first;
   }
@@ -153,7 +167,7 @@ bool Placer::emit_product(const Compute& c, const Orientation& o, Operand result
   // A matrix no wider than a panel is one already.
   const int64_t all_rows = o.rows.valid() ? extent(o.rows) : 1;
   const bool reused = o.rows.valid() &&
-                      most(o.columns) > panel_width(o.columns, it_.value(o.b->buffer).dtype, all_rows) &&
+                      most(o.columns) > panel_width(o.columns, stored(o.b->buffer), all_rows) &&
                       extent(o.rows) > 2 * map.most(o.rows) && extent(o.depth) > 512;
   // B with contiguous depth and few rows to use it: lanes run along the depth, since packing costs as much as the
   // product.
@@ -163,17 +177,30 @@ bool Placer::emit_product(const Compute& c, const Orientation& o, Operand result
                    *b_depth == static_cast<int>(b.at.size()) - 1 && a_unit &&
                    *a_unit == static_cast<int>(a.at.size()) - 1 && out_.buffer(b.buffer).panel == 0 && !constant &&
                    all_rows <= kDotRows;
-  if (!dot && (!direct || (in_memory && (constant || reused) && options_.pack && !made_.count(o.b->buffer)))) {
+  const auto own_depth = unit_axis(a.at, o.depth);
+  const tile::Buffer& left = out_.buffer(a.buffer);
+  const bool even = syms_.divides(2, map.size(o.depth)) == sym::Proof::yes;
+  const bool by_pairs =
+      for_matrix_unit(*o.b, o.rows) && left.dtype == DType::bf16 && own_depth &&
+      *own_depth == static_cast<int>(a.at.size()) - 1 && out_.buffer(result.buffer).dtype == DType::f32 &&
+      (even || (left.place == Place::scratch && syms_.divides(2, left.shape.back()) == sym::Proof::yes));
+  std::vector<Expr> batch;
+  for (Expr s : index_symbols(*o.b))
+    if (s != o.depth && s != o.columns) batch.push_back(s);
+  const itgraph::Interval tiled = map.of(o.columns);
+  const int64_t tile = tiled.tile > 0 ? std::gcd(tiled.tile, tiled.aligned) : 0;
+  const auto paired = by_pairs && b_columns && b_depth && *b_columns != *b_depth
+                          ? packed(*o.b, batch, o.depth, o.columns, tile, all_rows, true)
+                          : std::nullopt;
+  if (paired) {
+    b = *paired;
+  } else if (!dot && (!direct || (in_memory && (constant || reused) && options_.pack && !made_.count(o.b->buffer)))) {
     if (!options_.pack || !in_memory || made_.count(o.b->buffer)) return false;
-    std::vector<Expr> batch;
-    for (Expr s : index_symbols(*o.b))
-      if (s != o.depth && s != o.columns) batch.push_back(s);
-    const itgraph::Interval at = map.of(o.columns);
-    const auto p = packed(*o.b, batch, o.depth, o.columns, at.tile > 0 ? std::gcd(at.tile, at.aligned) : 0, all_rows);
+    const auto p = packed(*o.b, batch, o.depth, o.columns, tile, all_rows, false);
     if (!p) return false;
     b = *p;
   }
-  const int b_last = dot ? *b_columns : static_cast<int>(b.at.size()) - 1;
+  const int b_last = dot && !paired ? *b_columns : static_cast<int>(b.at.size()) - 1;
   const auto b_rows = unit_axis(b.at, o.depth);
   const auto a_depth = unit_axis(a.at, o.depth);
   const auto a_rows = o.rows.valid() ? unit_axis(a.at, o.rows)

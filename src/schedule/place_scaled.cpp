@@ -21,7 +21,18 @@ bool Placer::scaled_compute(const Compute& c, const itgraph::TensorMap& map, boo
   const Scratch tile_max = row_scratch("tile_max"), shift = row_scratch("shift"), decay = row_scratch("decay");
   std::vector<Expr> score_axes = max.axes;
   score_axes.insert(score_axes.end(), c.reduced.begin(), c.reduced.end());
-  const Scratch weights = make_scratch("weights", d, score_axes, map, c.reduced.back());
+  // Where a product of the matrix unit reads them, weights are rounded like the values that they weigh.
+  bool narrow = d == DType::f32 && options_.round_products;
+  bool any = false;
+  for (size_t i = 1; i < c.results.size(); ++i) {
+    const tile::Node& node = c.nodes[c.results[i].node.index];
+    if (std::holds_alternative<tile::Literal>(node.what)) continue;
+    const auto* factor = std::get_if<tile::Load>(&node.what);
+    any = true;
+    narrow = narrow && factor && for_matrix_unit(*factor, last_row);
+  }
+  const DType kept = narrow && any ? DType::bf16 : d;
+  const Scratch weights = make_scratch("weights", kept, score_axes, map, c.reduced.back());
   {  // the maximum of this tile
     NestBuilder nest(syms_);
     std::unordered_map<Expr, Expr> by;

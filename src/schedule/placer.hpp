@@ -61,6 +61,8 @@ class Placer {
   BufferId memory(ItValue v);
   // Whether a kernel reads nothing but constants and what was made of them, and writes no output: then it runs once.
   bool find_constant(const itgraph::Kernel& k);
+  // Inner values that only need the precision of bf16, as products of the matrix unit read them.
+  void find_narrow(const itgraph::Block& b);
   // How products read inner values, so that their scratch is laid out for it: the index that must come last.
   void find_uses(const itgraph::Block& b);
   struct Orientation {
@@ -97,8 +99,11 @@ class Placer {
   // computes
   bool in_scratch(ItValue v) const { return !visible_.count(v); }
   // Accumulation happens where the value lies if that holds the compute type, else in scratch.
-  bool needs_accumulator(ItValue v) const {
-    return !in_scratch(v) && compute_type(it_.value(v).dtype) != it_.value(v).dtype;
+  bool needs_accumulator(ItValue v) const { return !in_scratch(v) && compute_type(stored(v)) != stored(v); }
+  // The type that a value has where it lies.
+  DType stored(ItValue v) const {
+    const itgraph::Value& x = it_.value(v);
+    return narrow_.count(x.alias_of.valid() ? x.alias_of : v) ? DType::bf16 : x.dtype;
   }
   Expr wanted_last(ItValue v, const std::vector<Expr>& axes) const;
   // Reserves the place of a result in this tile, if it is not in memory.
@@ -146,10 +151,12 @@ class Placer {
   };
   Operand operand(const tile::Load& l);
   int64_t panel_width(Expr index, DType dtype, int64_t rows) const;
+  // Whether a product of so many rows with this operand is worth packing it for the matrix unit.
+  bool for_matrix_unit(const tile::Load& b, Expr rows);
   // B as panels of columns, made by a kernel before this one (once if B is constant), shared by all who want the same.
   // Panels divide `tile`, the tiles of columns (0: they are whole).
   std::optional<Operand> packed(const tile::Load& l, const std::vector<Expr>& batch, Expr depth, Expr columns,
-                                int64_t tile, int64_t rows);
+                                int64_t tile, int64_t rows, bool pairs);
   tile::Kernel pack_kernel(const tile::Load& l, const std::vector<Expr>& axes, BufferId buffer, bool once);
   // A product as a Matmul statement, with loops around it for the indices that are neither rows, columns nor depth.
   bool matmul_compute(const Compute& c, const itgraph::TensorMap& map, bool looped, std::vector<Statement>& body);
@@ -201,6 +208,7 @@ class Placer {
   std::set<ItValue> constants_;  // values made by kernels that run once
   std::set<ItValue> made_;       // by the current kernel
   std::map<ItValue, Expr> last_index_;
+  std::set<ItValue> narrow_;  // inner values that products read, kept in bf16 (PlaceOptions::round_products)
   std::map<std::string, BufferId> packed_;
   std::vector<tile::Kernel> packing_;
   std::set<std::string> names_, kernel_names_;

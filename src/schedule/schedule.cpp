@@ -71,14 +71,14 @@ Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Option
   Candidate c;
   c.it = std::move(it);
   std::vector<size_t> ends;
-  TRY_ASSIGN(c.program, place(c.it, options.machine, {options.pack, options.panels}, &ends));
+  TRY_ASSIGN(c.program, place(c.it, options.machine, {options.pack, options.panels, options.round_products}, &ends));
   const auto estimates = cost::estimate(c.program, options.machine, options.threads);
   for (size_t i = 0, k = 0; i < estimates.size(); ++i) {
     while (ends[k] <= i) ++k;
     c.parts.resize(k + 1);
     const cost::KernelEstimate& e = estimates[i];
     if (e.once) continue;
-    c.kernels.push_back({e.name, e.flops, e.memory_bytes, e.seconds});
+    c.kernels.push_back({e.name, e.flops, e.memory_bytes, e.seconds, e.work});
     c.parts[k] += e.seconds;
     c.seconds += e.seconds;
   }

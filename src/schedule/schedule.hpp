@@ -33,6 +33,7 @@ struct Options {
   bool join = true;    // .. merged in the launch that computes them
   bool pack = true;    // operands of products packed by kernels of their own
   bool panels = true;  // .. into the panels that register tiles read
+  bool round_products = false;  // inner operands of products may be rounded to bf16 (graph::products_in)
 };
 
 struct KernelEstimate {
@@ -40,6 +41,7 @@ struct KernelEstimate {
   double flops = 0;    // useful arithmetic, two per multiply-add
   double bytes = 0;    // compulsory memory traffic
   double seconds = 0;  // predicted
+  double work = 0;     // of the flops as the peak of the vector units counts them (cost/estimate.hpp)
 };
 
 struct Candidate {

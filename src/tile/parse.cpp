@@ -52,7 +52,7 @@ struct Parser {
     p.syms->set_range(symbol, r);
   }
 
-  // buffer := PLACE NAME ":" dtype [exprs] ["panel" INT] ["argument" INT] ["alias" NAME]
+  // buffer := PLACE NAME ":" dtype [exprs] ["panel" INT ["pairs"]] ["argument" INT] ["alias" NAME]
   bool buffer(Place place) {
     c.take();
     const Token t = c.peek();
@@ -70,6 +70,7 @@ struct Parser {
         return false;
       }
       b.panel = *w;
+      b.pairs = c.accept("pairs");
     }
     if (c.accept("argument")) {
       const auto a = c.expect_integer("a position");

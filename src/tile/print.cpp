@@ -34,7 +34,7 @@ struct Printer {
     const Buffer& b = p.buffer(id);
     std::string text = fmt::format("{} {}: {}", name(b.place), print_name(b.name), name(b.dtype));
     if (!b.shape.empty()) text += list(b.shape);
-    if (b.panel > 0) text += fmt::format(" panel {}", b.panel);
+    if (b.panel > 0) text += fmt::format(" panel {}{}", b.panel, b.pairs ? " pairs" : "");
     if (b.argument >= 0) text += fmt::format(" argument {}", b.argument);
     if (b.alias_of.valid()) text += fmt::format(" alias {}", name_of(b.alias_of));
     line(1, text);

@@ -43,7 +43,8 @@ enum class Place : uint8_t {
 const char* name(Place place);
 
 // Where element (i_0, .., i_r-1) lies. Row-major over the shape; with `panel` > 0 the last two axes [k, n] are stored
-// as panels of `panel` columns: [ceil(n / panel)][k][panel], columns beyond n padded with zeros when it is packed.
+// as panels of `panel` columns: [ceil(n / panel)][k][panel], columns beyond n padded with zeros when it is packed. With
+// `pairs` (of bf16) rows lie in pairs, as matrix units read them: [ceil(n / panel)][ceil(k / 2)][panel][2].
 struct Buffer {
   std::string name;
   DType dtype;
@@ -52,6 +53,7 @@ struct Buffer {
   int64_t panel = 0;
   int argument = -1;  // input, output, constant, scalar: position in the program's list of that place
   BufferId alias_of;  // the same memory under another shape (dense only)
+  bool pairs = false;
 };
 
 // Loads, constants, index values and scalar functions; operands precede their users.
@@ -163,15 +165,11 @@ struct Program {
   std::vector<Expr> dims = {};  // symbols that each call gives a value in their range: the executable's extents
 
   const Buffer& buffer(BufferId id) const { return buffers[id]; }
-  // The element offset of an index tuple in a buffer's layout.
-  Expr offset(BufferId id, std::span<const Expr> at) const;
   // Elements that the buffer occupies, padding included.
   Expr size(BufferId id) const;
   // The same when dims have their typical values.
   int64_t elements(BufferId id) const { return syms->typical(size(id)); }
   std::vector<BufferId> buffers_in(Place place) const;
-  // Row-major strides of a dense buffer, or panel strides [.., panel, 1] of the axes before the last two.
-  std::vector<Expr> strides(BufferId id) const;
 };
 
 // All violations: undefined symbols and buffers, ranks, dtypes, stores into read-only places, reads of `packed` before

@@ -4,6 +4,7 @@
 #include "base/codes.hpp"
 #include "base/match.hpp"
 #include "tile/expression.hpp"
+#include "tile/pairs.hpp"
 
 namespace cleave::tile {
 
@@ -75,6 +76,7 @@ struct Verifier {
       if (!l || !l->buffer.valid() || l->buffer.index >= p.buffers.size()) continue;
       const Buffer& b = p.buffer(l->buffer);
       read(l->buffer, once);
+      if (b.pairs) bad(fmt::format("`{}`, whose rows lie in pairs, is read by a nest", b.name));
       for (size_t a = 0; a < l->at.size() && a < b.shape.size(); ++a) {
         index(l->at[a].affine, "an index");
         if (!l->at[a].dynamic.valid() && !l->guard.valid()) in_range(b, a, l->at[a].affine, p.syms->constant(1));
@@ -98,6 +100,9 @@ struct Verifier {
         index(s.at[a], "an index");
         in_range(b, a, s.at[a], p.syms->constant(1));
       }
+      if (b.pairs && !pair_copy(p, n))
+        bad(fmt::format("`{}`, whose rows lie in pairs, is written by something else than a copy of whole columns",
+                        b.name));
       const bool logic = s.accumulate == Fn::logical_and || s.accumulate == Fn::logical_or;
       if (logic && b.dtype != DType::boolean) bad(fmt::format("`{}` is accumulated by logic but is no bool", b.name));
       if (s.fresh && !s.accumulate) bad("`fresh` belongs to accumulations");
@@ -122,6 +127,17 @@ struct Verifier {
     }
   }
 
+  // What the matrix unit multiplies: A as B, both along the depth, into f32.
+  void pairs(const Matmul& m, const Buffer& a, const Buffer& c) {
+    if (a.dtype != DType::bf16 || c.dtype != DType::f32)
+      bad("a product with pairs of rows is one of bf16, summed in f32");
+    if (m.a.columns != static_cast<int>(a.shape.size()) - 1) bad("the depth of A is not contiguous");
+    const bool even = p.syms->divides(2, m.k) == sym::Proof::yes;
+    const bool room = a.place == Place::scratch && p.syms->divides(2, a.shape.back()) == sym::Proof::yes;
+    if (!even && (!room || !p.syms->is(m.a.at.back(), 0)))
+      bad("a product with pairs of rows has an odd depth, and a row of A no room for one more");
+  }
+
   void matmul(const Matmul& m, bool once) {
     for (Expr e : {m.m, m.n, m.k}) index(e, "a size");
     tile(m.c, m.m, m.n);
@@ -142,6 +158,7 @@ struct Verifier {
     if (b.panel > 0 && p.syms->divides(b.panel, m.b.at.back()) != sym::Proof::yes)
       bad("a tile of panels starts inside one");
     if (a.panel > 0) bad("A is not dense");
+    if (b.pairs) pairs(m, a, c);
     read(m.a.buffer, once);
     read(m.b.buffer, once);
     written(m.c.buffer, once);
@@ -211,6 +228,8 @@ struct Verifier {
       if (b.alias_of.valid() && (b.alias_of.index >= i || p.buffer(b.alias_of).panel > 0 || b.panel > 0 ||
                                  p.buffer(b.alias_of).place != b.place || p.buffer(b.alias_of).dtype != b.dtype))
         bad("is no alias of an earlier dense buffer of its place and dtype");
+      if (b.pairs && (b.dtype != DType::bf16 || (b.panel != 16 && b.panel != 32)))
+        bad("has rows in pairs, but no bf16 in panels of 16 or 32 columns");
       for (Expr e : b.shape) {
         index(e, "its shape");
         if (p.syms->bounds(e).lo < 0) bad("has an extent that may be negative");

@@ -394,6 +394,12 @@ void Builder::scatter(Value value, Value base, Value indices, DType dtype, Value
   append(std::move(inst), {});
 }
 
+void Builder::matrix_bf16(std::span<const Value> operands, int row_tiles, int column_tiles, bool add) {
+  Inst inst{Op::matrix_bf16};
+  inst.operands.assign(operands.begin(), operands.end());
+  inst.indices = {row_tiles, column_tiles, add ? 1 : 0};
+  append(std::move(inst), {});
+}
 void Builder::prefetch(Value ptr, int locality) {
   CHECK(type(ptr) == kPtr && locality >= 0 && locality <= 3, "prefetch");
   Inst inst{Op::prefetch};

@@ -104,6 +104,8 @@ class Builder {
   Value fetch_add(Value ptr, Value addend);
   Value gather(Value base, Value indices, DType dtype, Value mask = {});  // indices: i64 vector, in elements
   void scatter(Value value, Value base, Value indices, DType dtype, Value mask = {});
+  // A block of a product by the matrix unit: vec.hpp says what stands where.
+  void matrix_bf16(std::span<const Value> operands, int row_tiles, int column_tiles, bool add);
   void prefetch(Value ptr, int locality = 3);  // 3 keeps the line in L1, 2 in L2, 1 in L3, 0 non-temporal
 
   // for (i = lo; i < hi; i += step): the body gets i and the carried values, and returns the next ones. step > 0.

@@ -96,4 +96,11 @@ uint64_t real_bits(Elem elem, double value) {
   return elem == Elem::f64 ? std::bit_cast<uint64_t>(value) : std::bit_cast<uint32_t>(static_cast<float>(value));
 }
 
+bool uses_matrix_unit(const Module& module) {
+  for (const Function& f : module.functions)
+    for (uint32_t i = 0; i < f.insts.size(); ++i)
+      if (f.insts[InstId(i)].op == Op::matrix_bf16) return true;
+  return false;
+}
+
 }  // namespace cleave::vec

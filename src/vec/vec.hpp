@@ -119,8 +119,16 @@ double constant_real(const ValueInfo& v);
 int64_t constant_int(const ValueInfo& v);
 uint64_t real_bits(Elem elem, double value);  // rounds to the element type
 
+// The operands of matrix_bf16, in this order: C (f32), A (bf16, depth contiguous) and B (bf16, in pairs: elements 2p
+// and 2p + 1 of a column lie side by side), each with the bytes from one row (of B: pair of rows) to the next; rows,
+// columns and pairs of depth. Its indices: 16-row tiles, 16-column tiles (1 or 2 each), and 1 where C is added to.
+enum class MatrixOperand : uint8_t { c, c_stride, a, a_stride, b, b_stride, rows, columns, pairs };
+constexpr int kMatrixTile = 16;  // rows, columns and pairs of a tile
+
 // All violations of the rules, empty when there are none. Never trips a CHECK, whatever the module.
 Diagnostics verify(const Module& module);
+
+bool uses_matrix_unit(const Module& module);
 
 // The text form; parse(print(m)) prints the same text. Values are numbered in the order of the text.
 std::string print(const Module& module);

@@ -190,6 +190,16 @@ class Verifier {
       case Op::prefetch:
         if (i.indices.size() != 1 || i.indices[0] < 0 || i.indices[0] > 3) return "the locality is not 0..3";
         return must_be("the address", operand(i, 0), kPtr);
+      case Op::matrix_bf16: {
+        if (i.indices.size() != 3) return "takes the tiles of its rows, those of its columns, and whether it adds";
+        for (size_t k = 0; k < 3; ++k)
+          if (i.indices[k] < (k < 2 ? 1 : 0) || i.indices[k] > (k < 2 ? 2 : 1)) return "has one or two tiles each way";
+        for (size_t k = 0; k < 9; ++k) {
+          const Type should = k < 6 && k % 2 == 0 ? kPtr : kI64;
+          if (operand(i, k) != should) return must_be(fmt::format("operand {}", k), operand(i, k), should);
+        }
+        return "";
+      }
       case Op::for_loop: return for_loop(i, depth);
       case Op::if_else: {
         if (operand(i, 0) != kBool) return must_be("the condition", operand(i, 0), kBool);
