@@ -43,13 +43,18 @@ int64_t Placer::panel_width(Expr index, DType dtype, int64_t rows) const {
   return std::min(widest, (most(index) + lanes - 1) / lanes * lanes);
 }
 
+bool Placer::within(Expr affine, Expr end) const {
+  const auto extent = it_.extents.find(affine);
+  return (extent != it_.extents.end() && extent->second == end) || syms_.less(affine, end) == sym::Proof::yes;
+}
+
 bool Placer::for_matrix_unit(const tile::Load& b, Expr rows) {
   const ItValue v = b.buffer;
   if (machine_.matrix_products == 0 || !options_.pack || !options_.panels || !rows.valid()) return false;
   const bool inner = it_.value(v).role == Role::inner && in_scratch(v);
   if (stored(v) != DType::bf16 || inner || made_.count(v)) return false;
   for (size_t a = 0; a < b.at.size(); ++a)
-    if (b.at[a].dynamic.valid() || syms_.less(b.at[a].affine, it_.value(v).shape[a]) != sym::Proof::yes) return false;
+    if (b.at[a].dynamic.valid() || !within(b.at[a].affine, it_.value(v).shape[a])) return false;
   // Few rows: constants are read as fast without it, and packing others takes longer than the product.
   const bool constant = it_.value(v).role == Role::constant || constants_.count(v) > 0;
   return extent(rows) > (constant ? 4 : 32);
@@ -121,7 +126,7 @@ tile::Kernel Placer::pack_kernel(const tile::Load& l, const std::vector<Expr>& a
   NodeId guard;
   for (size_t a = 0; a < source.size(); ++a) {
     const Expr end = it_.value(l.buffer).shape[a];
-    if (syms_.less(l.at[a].affine, end) == sym::Proof::yes) continue;
+    if (within(l.at[a].affine, end)) continue;
     const NodeId inside = nest.apply(Fn::lt, {nest.index(source[a]), nest.index(end)});
     guard = guard.valid() ? nest.apply(Fn::logical_and, {guard, inside}) : inside;
   }
@@ -166,8 +171,7 @@ bool Placer::emit_product(const Compute& c, const Orientation& o, Operand result
   const bool constant = it_.value(o.b->buffer).role == Role::constant || constants_.count(o.b->buffer) > 0;
   // A matrix no wider than a panel is one already.
   const int64_t all_rows = o.rows.valid() ? extent(o.rows) : 1;
-  const bool reused = o.rows.valid() &&
-                      most(o.columns) > panel_width(o.columns, stored(o.b->buffer), all_rows) &&
+  const bool reused = o.rows.valid() && most(o.columns) > panel_width(o.columns, stored(o.b->buffer), all_rows) &&
                       extent(o.rows) > 2 * map.most(o.rows) && extent(o.depth) > 512;
   // B with contiguous depth and few rows to use it: lanes run along the depth, since packing costs as much as the
   // product.

@@ -151,6 +151,8 @@ class Placer {
   };
   Operand operand(const tile::Load& l);
   int64_t panel_width(Expr index, DType dtype, int64_t rows) const;
+  // Whether a place, a term in indices, lies before this end whatever the indices are.
+  bool within(Expr affine, Expr end) const;
   // Whether a product of so many rows with this operand is worth packing it for the matrix unit.
   bool for_matrix_unit(const tile::Load& b, Expr rows);
   // B as panels of columns, made by a kernel before this one (once if B is constant), shared by all who want the same.

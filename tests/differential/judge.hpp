@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "eval/bounds.hpp"
+#include "graph/expand.hpp"
 #include "jit/build.hpp"
 #include "schedule/schedule.hpp"
 #include "support/random_graph.hpp"
@@ -47,6 +48,7 @@ inline std::string judged(const graph::Graph& original, uint64_t seed, const Mac
   schedule::Options options;
   options.machine = machine;
   options.keep = 2;
+  options.round_products = graph::products_in(original, DType::bf16);
   if (seed % 2 == 1) options.tile = 1 + static_cast<int64_t>(seed / 2 % 5);  // loops and tails everywhere
   auto all = schedule::candidates(g, options);
   if (!all) return render(all.errors(), nullptr);
