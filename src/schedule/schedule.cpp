@@ -93,9 +93,10 @@ Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Option
 void finish(Candidate& c) {
   if (Diagnostics bad = itgraph::verify(c.it); !bad.empty())
     CHECK(false, "{}\n{}", render(bad, nullptr), itgraph::print(c.it));
-  if (Diagnostics bad = tile::verify(c.program); !bad.empty())
-    CHECK(false, "{}\n{}", render(bad, nullptr), tile::print(c.program));
-  c.program = tile::with_own_symbols(c.program);
+  const SourceText text{c.program.name, tile::print(c.program)};
+  auto own = tile::parse(text);  // verified
+  CHECK(own.ok(), "{}\n{}", render(own.errors(), &text), text.text);
+  c.program = std::move(*own);
 }
 
 // The loops of all kernels in order: of one cut they decide everything else.

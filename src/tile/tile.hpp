@@ -176,9 +176,6 @@ struct Program {
 // it is written, parallel loops inside sequential ones, accesses that are provably out of range.
 Diagnostics verify(const Program& program);
 
-// The same program with a pool of its own, which holds the symbols that it uses and no others.
-Program with_own_symbols(const Program& program);
-
 std::string print(const Program& program);
 Result<Program> parse(const SourceText& source);  // verified
 

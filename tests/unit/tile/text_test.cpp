@@ -77,16 +77,6 @@ constexpr const char* kProgram = R"(tile "a program" {
 
 TEST(TileText, PrintsAProgramAsItWasWritten) { EXPECT_EQ(print(parsed(kProgram)), kProgram); }
 
-TEST(TileText, AProgramWithSymbolsOfItsOwnHasTheSameText) {
-  const Program p = parsed(kProgram);
-  for (int i = 0; i < 100; ++i) p.syms->fresh("unused", {0, i});
-  const Program own = with_own_symbols(p);
-  EXPECT_EQ(print(own), kProgram);
-  EXPECT_TRUE(verify(own).empty());
-  EXPECT_LT(own.syms->size() + 100, p.syms->size() + 1);
-  EXPECT_NE(own.syms, p.syms);
-}
-
 TEST(TileText, TheExampleOfItsDocumentationIsAProgram) {
   std::ifstream in(CLEAVE_SOURCE_DIR "/docs/tile.md");
   std::stringstream text;
