@@ -206,7 +206,7 @@ struct Counter {
   }
 
   void matmul(const Matmul& x, const Samples& samples, Footprint& touched) {
-    const Expr sizes[] = {x.m, x.n, x.k};
+    const Expr sizes[] = {x.m, x.n, x.k}, b_sizes[] = {x.k, x.n}, c_sizes[] = {x.m, x.n};
     const double fma = points(sizes, samples), times = points({}, samples);
     if (fma == 0) return;
     const double b_elements = points(b_sizes, samples), sums = points(c_sizes, samples);
