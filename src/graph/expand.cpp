@@ -222,7 +222,9 @@ struct Expander {
 
     const int64_t last = static_cast<int64_t>(rows.size());
     const Softmax soft = softmax_over(scores, last, empty_is_zero());
-    const ValueId out = m.contract(fmt::format("{0}{1}s l, {0}l e -> {0}{1}s e", batch, group), soft.quotient, value);
+    // Of 16 bits, both operands of the second product are, as those of the first one.
+    const ValueId weights = d == compute ? soft.quotient : m.cast(m.cast(soft.quotient, d), compute);
+    const ValueId out = m.contract(fmt::format("{0}{1}s l, {0}l e -> {0}{1}s e", batch, group), weights, value);
     Shape whole(q.begin(), q.end() - 1);
     const Shape whole_rows = whole;
     whole.push_back(v[rank - 1]);
