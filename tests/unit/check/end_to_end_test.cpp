@@ -150,20 +150,6 @@ TEST(Check, CertificatesOfPredicatesOnLongExponentialsAreAccepted) {
   }
 }
 
-// Whether a rounded quotient is even decides the sign of an infinite power, and says nothing.
-TEST(Check, SignsOfPowersOfRoundedQuotientsSayNothing) {
-  const auto of = [](const char* v) {
-    return graph::parse(
-               {"g", fmt::format("graph g {{\n  input x: f64[13]\n  input a: f64\n  input b: f64\n  input c: f64\n  "
-                                 "v = {}\n  output y = pow(b, floordiv(a, v))\n}}",
-                                 v)})
-        .value();
-  };
-  const auto one = of("mul(mul(1e-15, c), sum(x, axes=[0]))"), other = of("mul(1e-15, sum(mul(x, c), axes=[0]))");
-  EXPECT_EQ(difference(one, other, {.draws = 12}), "");
-  EXPECT_NE(difference(one, of("mul(mul(1e-15, c), amax(x, axes=[0]))"), {.draws = 12}), "");
-}
-
 TEST(Check, WhatCancelsAltogetherIsRounding) {
   const auto of = [](const char* y) {
     return graph::parse({"g", fmt::format("graph g {{\n  input x: f32[9]\n  output y = {}\n}}", y)}).value();
