@@ -340,17 +340,12 @@ std::string difference_in(const Graph& a, const Graph& b, const Graph* given, co
     const double scale = draw % 3 == 0 ? 1 : draw % 3 == 1 ? 1e-5 : 4;
     Outcome outcome;
     const Graph* start = first ? &*first : given ? &*x : nullptr;
-    for (const auto& [factor, even] : std::initializer_list<std::pair<double, bool>>{{1, false},
-                                                                                     {0.5, false},
-                                                                                     {0.125, false},
-                                                                                     {1.0 / 32, false},
-                                                                                     {8, false},
-                                                                                     {32, false},
-                                                                                     {1, true},
-                                                                                     {1.0 / 32, true}}) {
-      outcome = compare_on(*x, *y, start, {scale * factor, even}, rng, options, evaluations);
+    // A quotient of small numbers is large on any data but even one of magnitude 1.
+    for (const Data& data : {Data{scale}, Data{scale / 2}, Data{scale / 8}, Data{scale / 32}, Data{scale * 8},
+                             Data{scale * 32}, Data{1, true}, Data{1.0 / 32, true}}) {
+      outcome = compare_on(*x, *y, start, data, rng, options, evaluations);
       const bool agree = outcome.difference.empty();
-      if (agree ? !outcome.left_out || factor < 1 : !outcome.overflow) break;
+      if (agree ? !outcome.left_out || data.scale < scale : !outcome.overflow) break;
     }
     if (outcome.difference.empty() && draw < 2 && takes_any_integer(*x))
       if (Outcome other = compare_on(*x, *y, start, {1, true, true}, rng, options, evaluations); !other.overflow)
