@@ -196,7 +196,7 @@ Diagnostics schedule_graphs(Compilation& c) {
   o.split = !without("split");
   o.pack = !without("packing");
   o.panels = !without("layout");
-  o.round_products = graph::products_in(*c.bound, DType::bf16);
+  o.round_weights = graph::products_in(*c.bound, DType::bf16);
   auto unfused = schedule::unfused(*c.expanded, o);
   if (!unfused) return unfused.errors();
   c.unfused = std::move(*unfused);

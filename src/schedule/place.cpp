@@ -52,9 +52,10 @@ std::set<ItValue> visible_values(const itgraph::Program& p) {
 }
 
 Result<tile::Program> Placer::run(std::vector<size_t>* ends) {
-  if (options_.round_products && machine_.matrix_products > 0) {
-    for (const itgraph::Kernel& k : it_.kernels)
-      if (const auto* b = std::get_if<itgraph::Block>(&k.what)) find_narrow(*b);
+  if (machine_.matrix_products > 0) {
+    for (auto find : {&Placer::find_exact, &Placer::find_narrow})
+      for (const itgraph::Kernel& k : it_.kernels)
+        if (const auto* b = std::get_if<itgraph::Block>(&k.what)) (this->*find)(*b);
     // Library kernels read and write what is declared.
     for (const itgraph::Kernel& k : it_.kernels)
       if (const auto* l = std::get_if<itgraph::Library>(&k.what)) {
@@ -177,11 +178,39 @@ void Placer::find_uses(const itgraph::Block& b) {
         [&](const itgraph::Block& inner) { find_uses(inner); });
 }
 
+void Placer::find_exact(const itgraph::Block& b) {
+  const auto exact = [&](const Compute& c) {
+    const tile::Node& n = c.nodes[c.results[0].node.index];
+    if (std::holds_alternative<tile::Cast>(n.what)) return n.dtype == DType::bf16;
+    // A power of two moves no digit.
+    const auto* f = std::get_if<tile::Apply>(&n.what);
+    if (!f || f->fn != Fn::mul) return false;
+    const auto is_bf16 = [&](NodeId id) {
+      const auto* l = std::get_if<tile::Load>(&c.nodes[id.index].what);
+      return l && it_.value(l->buffer).dtype == DType::bf16;
+    };
+    const auto is_power = [&](NodeId id) {
+      const auto* l = std::get_if<tile::Literal>(&c.nodes[id.index].what);
+      int exponent;
+      return l && std::fabs(std::frexp(l->value, &exponent)) == 0.5 && std::abs(exponent) < 64;
+    };
+    const NodeId x = f->operands[0], y = f->operands[1];
+    return (is_bf16(x) && is_power(y)) || (is_bf16(y) && is_power(x));
+  };
+  for (const itgraph::Item& i : b.items)
+    match(
+        i.what,
+        [&](const Compute& c) {
+          if (c.how == Compute::How::map && exact(c)) exact_.insert(c.results[0].value);
+        },
+        [&](const itgraph::Block& inner) { find_exact(inner); });
+}
+
 void Placer::find_narrow(const itgraph::Block& b) {
   const auto root = [&](ItValue v) { return it_.value(v).alias_of.valid() ? it_.value(v).alias_of : v; };
   const auto may_be = [&](const tile::Load& l) {
-    const itgraph::Value& v = it_.value(root(l.buffer));
-    return v.dtype == DType::bf16 || (v.role == Role::inner && v.dtype == DType::f32);
+    const ItValue v = root(l.buffer);
+    return it_.value(v).dtype == DType::bf16 || (it_.value(v).role == Role::inner && exact_.count(v));
   };
   const auto keep = [&](const tile::Load& l) {
     if (it_.value(root(l.buffer)).dtype == DType::f32) narrow_.insert(root(l.buffer));

@@ -13,9 +13,9 @@ namespace cleave::schedule {
 struct PlaceOptions {
   bool pack = true;    // operands of products that are not read row by row are packed by kernels of their own
   bool panels = true;  // .. into panels as register tiles read them, else row-major
-  // Inner operands of products may be rounded to bf16, as those of the program are that was asked for; where there is a
-  // matrix unit they are.
-  bool round_products = false;
+  // The weights of softmax rows may be rounded to bf16 before they weigh values of bf16, as those of the program are
+  // that was asked for; where there is a matrix unit they are.
+  bool round_weights = false;
 };
 
 // Inner values that a kernel other than their own reads lie in the workspace, the others in the task's scratch.

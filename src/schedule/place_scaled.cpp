@@ -22,7 +22,7 @@ bool Placer::scaled_compute(const Compute& c, const itgraph::TensorMap& map, boo
   std::vector<Expr> score_axes = max.axes;
   score_axes.insert(score_axes.end(), c.reduced.begin(), c.reduced.end());
   // Where a product of the matrix unit reads them, weights are rounded like the values that they weigh.
-  bool narrow = d == DType::f32 && options_.round_products;
+  bool narrow = d == DType::f32 && options_.round_weights;
   bool any = false;
   for (size_t i = 1; i < c.results.size(); ++i) {
     const tile::Node& node = c.nodes[c.results[i].node.index];

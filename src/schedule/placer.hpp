@@ -61,7 +61,9 @@ class Placer {
   BufferId memory(ItValue v);
   // Whether a kernel reads nothing but constants and what was made of them, and writes no output: then it runs once.
   bool find_constant(const itgraph::Kernel& k);
-  // Inner values that only need the precision of bf16, as products of the matrix unit read them.
+  // Values that are numbers of bf16, as they were rounded to it or scaled by a power of two.
+  void find_exact(const itgraph::Block& b);
+  // Those of them that products read: kept in bf16, as products of the matrix unit read them.
   void find_narrow(const itgraph::Block& b);
   // How products read inner values, so that their scratch is laid out for it: the index that must come last.
   void find_uses(const itgraph::Block& b);
@@ -210,7 +212,7 @@ class Placer {
   std::set<ItValue> constants_;  // values made by kernels that run once
   std::set<ItValue> made_;       // by the current kernel
   std::map<ItValue, Expr> last_index_;
-  std::set<ItValue> narrow_;  // inner values that products read, kept in bf16 (PlaceOptions::round_products)
+  std::set<ItValue> exact_, narrow_;
   std::map<std::string, BufferId> packed_;
   std::vector<tile::Kernel> packing_;
   std::set<std::string> names_, kernel_names_;

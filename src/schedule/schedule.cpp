@@ -71,7 +71,7 @@ Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Option
   Candidate c;
   c.it = std::move(it);
   std::vector<size_t> ends;
-  TRY_ASSIGN(c.program, place(c.it, options.machine, {options.pack, options.panels, options.round_products}, &ends));
+  TRY_ASSIGN(c.program, place(c.it, options.machine, {options.pack, options.panels, options.round_weights}, &ends));
   const auto estimates = cost::estimate(c.program, options.machine, options.threads);
   for (size_t i = 0, k = 0; i < estimates.size(); ++i) {
     while (ends[k] <= i) ++k;

@@ -28,12 +28,12 @@ struct Options {
   int64_t part = 0;    // not 0: split every reduction that can be, in parts of this length, beside the usual candidates
   bool every = false;  // all legal candidates, however slow they are predicted to be
   // What may be left out, to see what it brings.
-  bool fuse = true;             // contractions in one kernel with what they read or feed
-  bool split = true;            // reductions in parts that run in parallel
-  bool join = true;             // .. merged in the launch that computes them
-  bool pack = true;             // operands of products packed by kernels of their own
-  bool panels = true;           // .. into the panels that register tiles read
-  bool round_products = false;  // inner operands of products may be rounded to bf16 (graph::products_in)
+  bool fuse = true;            // contractions in one kernel with what they read or feed
+  bool split = true;           // reductions in parts that run in parallel
+  bool join = true;            // .. merged in the launch that computes them
+  bool pack = true;            // operands of products packed by kernels of their own
+  bool panels = true;          // .. into the panels that register tiles read
+  bool round_weights = false;  // of softmax rows, to bf16 before a product (graph::products_in)
 };
 
 struct KernelEstimate {

@@ -38,8 +38,9 @@ struct Output {
 };
 
 // Empty when the compiled graph's outputs are within their bounds.
+// `equal`: the schedules are those of this graph, which computes the same.
 inline std::string judged(const graph::Graph& original, uint64_t seed, const Machine& machine,
-                          const jit::Target& target) {
+                          const jit::Target& target, const graph::Graph* equal = nullptr) {
   const graph::Graph g = graph::expand(original);
   const auto magnitude = static_cast<Magnitude>(seed % 4);
   const auto inputs = random_inputs(g, seed, magnitude, std::nullopt);
@@ -48,9 +49,9 @@ inline std::string judged(const graph::Graph& original, uint64_t seed, const Mac
   schedule::Options options;
   options.machine = machine;
   options.keep = 2;
-  options.round_products = graph::products_in(original, DType::bf16);
+  options.round_weights = graph::products_in(original, DType::bf16);
   if (seed % 2 == 1) options.tile = 1 + static_cast<int64_t>(seed / 2 % 5);  // loops and tails everywhere
-  auto all = schedule::candidates(g, options);
+  auto all = schedule::candidates(equal ? *equal : g, options);
   if (!all) return render(all.errors(), nullptr);
   for (const auto& c : *all) {
     jit::BuildOptions build_options;

@@ -3,6 +3,7 @@
 // depths, masks, operands that are made in the kernel, weights that a constant kernel makes.
 #include <gmock/gmock.h>
 
+#include "algebra/search.hpp"
 #include "judge.hpp"
 
 namespace cleave::testing {
@@ -95,10 +96,46 @@ constexpr Case kCases[] = {
      true},
 };
 
+// What no program of bf16 rounds: a factor that the search moves from the result onto an operand, sums of operands.
+constexpr Case kExact[] = {
+    {"a factor behind a product",
+     R"(graph factor {
+  input A: bf16[48, 18]
+  input B: bf16[33, 18]
+  output C = relu(mul(contract("m k, n k -> m n", A, B), 0.37))
+})",
+     true},
+    {"a sum of products",
+     R"(graph sum {
+  input A: bf16[48, 34]
+  input D: bf16[48, 34]
+  input B: bf16[34, 33]
+  output C = add(contract("m k, k n -> m n", A, B), contract("m k, k n -> m n", D, B))
+})",
+     true},
+    {"attention without a softmax",
+     R"(graph linear {
+  input Q: bf16[77, 64]
+  input K: bf16[35, 64]
+  input V: bf16[35, 64]
+  S = relu(mul(contract("s d, l d -> s l", Q, K), 0.37))
+  output O = contract("s l, l e -> s e", S, V)
+})",
+     true},
+    {"scaled attention of heads with 48 elements",
+     R"(graph heads {
+  input Q: bf16[2, 70, 48]
+  input K: bf16[2, 60, 48]
+  input V: bf16[2, 60, 48]
+  output O = sdpa(Q, K, V, scale=0.37)
+})",
+     true},
+};
+
 bool uses_unit(const graph::Graph& original, const Machine& machine) {
   schedule::Options options;
   options.machine = machine;
-  options.round_products = graph::products_in(original, DType::bf16);
+  options.round_weights = graph::products_in(original, DType::bf16);
   const auto all = schedule::candidates(graph::expand(original), options).value();
   return std::any_of(all.begin(), all.end(), [](const auto& c) {
     return std::any_of(c.program.buffers.begin(), c.program.buffers.end(),
@@ -123,6 +160,22 @@ TEST(MatrixUnitGraphs, AreWithinTheirBounds) {
   }
 }
 
+TEST(MatrixUnitGraphs, EveryCandidateIsWithinTheBounds) {
+  Machine machine = host_machine();
+  machine.matrix_products = 512;
+  for (const Case& c : kExact) {
+    const SourceText source{c.name, c.text};
+    const auto g = graph::parse(source);
+    ASSERT_TRUE(g.ok()) << render(g.errors(), &source);
+    EXPECT_EQ(uses_unit(*g, machine), c.unit) << c.name;
+    const auto found = algebra::search(graph::expand(*g), {});
+    ASSERT_TRUE(found.ok());
+    for (const auto& equal : found->graphs)
+      for (uint64_t seed = 0; seed < 2; ++seed)
+        EXPECT_EQ(judged(*g, seed, machine, jit::host_target(), &equal.graph), "") << c.name << ", seed " << seed;
+  }
+}
+
 // Weights of an attention that was asked for in f32 keep their digits, whatever its inputs are.
 TEST(MatrixUnitGraphs, NothingIsRoundedThatWasNotAskedFor) {
   Machine machine = host_machine();
@@ -131,7 +184,7 @@ TEST(MatrixUnitGraphs, NothingIsRoundedThatWasNotAskedFor) {
     const graph::Graph g = graph::parse({c.name, c.text}).value();
     schedule::Options options;
     options.machine = machine;
-    options.round_products = graph::products_in(g, DType::bf16);
+    options.round_weights = graph::products_in(g, DType::bf16);
     size_t narrow = 0;
     for (const auto& candidate : schedule::candidates(graph::expand(g), options).value())
       for (const tile::Buffer& b : candidate.program.buffers)
