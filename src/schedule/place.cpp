@@ -179,29 +179,27 @@ void Placer::find_uses(const itgraph::Block& b) {
 }
 
 void Placer::find_exact(const itgraph::Block& b) {
-  const auto exact = [&](const Compute& c) {
-    const tile::Node& n = c.nodes[c.results[0].node.index];
-    if (std::holds_alternative<tile::Cast>(n.what)) return n.dtype == DType::bf16;
-    // A power of two moves no digit.
+  const auto is_power = [](const tile::Node& n) {  // a power of two, which moves no digit
+    const auto* l = std::get_if<tile::Literal>(&n.what);
+    int exponent;
+    return l && std::fabs(std::frexp(l->value, &exponent)) == 0.5 && std::abs(exponent) < 64;
+  };
+  std::function<bool(const Compute&, NodeId)> exact = [&](const Compute& c, NodeId id) {
+    const tile::Node& n = c.nodes[id.index];
+    if (const auto* x = std::get_if<tile::Cast>(&n.what))
+      return n.dtype == DType::bf16 || (n.dtype == DType::f32 && exact(c, x->operand));
+    if (const auto* l = std::get_if<tile::Load>(&n.what))
+      return it_.value(l->buffer).dtype == DType::bf16 || exact_.count(l->buffer) > 0;
     const auto* f = std::get_if<tile::Apply>(&n.what);
     if (!f || f->fn != Fn::mul) return false;
-    const auto is_bf16 = [&](NodeId id) {
-      const auto* l = std::get_if<tile::Load>(&c.nodes[id.index].what);
-      return l && it_.value(l->buffer).dtype == DType::bf16;
-    };
-    const auto is_power = [&](NodeId id) {
-      const auto* l = std::get_if<tile::Literal>(&c.nodes[id.index].what);
-      int exponent;
-      return l && std::fabs(std::frexp(l->value, &exponent)) == 0.5 && std::abs(exponent) < 64;
-    };
     const NodeId x = f->operands[0], y = f->operands[1];
-    return (is_bf16(x) && is_power(y)) || (is_bf16(y) && is_power(x));
+    return (exact(c, x) && is_power(c.nodes[y.index])) || (exact(c, y) && is_power(c.nodes[x.index]));
   };
   for (const itgraph::Item& i : b.items)
     match(
         i.what,
         [&](const Compute& c) {
-          if (c.how == Compute::How::map && exact(c)) exact_.insert(c.results[0].value);
+          if (c.how == Compute::How::map && exact(c, c.results[0].node)) exact_.insert(c.results[0].value);
         },
         [&](const itgraph::Block& inner) { find_exact(inner); });
 }
