@@ -88,6 +88,8 @@ std::vector<double> CompiledProgram::kernel_seconds(const tune::Call& call) {
 jit::BuildOptions build_options(const Machine& machine) {
   jit::BuildOptions o;
   o.machine = machine;
+  // A processor that has not what the machine has runs it as well as it can: wide vectors in pieces.
+  if (auto target = jit::cross_target(machine.isa)) o.code.target = std::move(*target);
   return o;
 }
 

@@ -49,7 +49,8 @@ class ObjectCache;
 Result<std::shared_ptr<CompiledProgram>> compile(const tile::Program& program, std::span<const tune::Array> constants,
                                                  const Machine& machine, const ObjectCache& cache);
 
-// Code for this processor with the register tiles and vector widths of `machine`.
+// Code for the instruction set of `machine`, with its register tiles and vector widths: on this processor as far as it
+// has it, or for another architecture.
 jit::BuildOptions build_options(const Machine& machine);
 // What object code depends on besides the program: compiler, LLVM, target. Never the number of threads.
 std::string code_key(const Machine& machine);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/codes.hpp"
+#include "driver/compile.hpp"
 #include "frontend/file.hpp"
 #include "runtime/timing.hpp"
 
@@ -85,9 +86,22 @@ Diagnostics dump(const Pass& pass, const Compilation& c, std::vector<std::string
   return {};
 }
 
+// A machine of another architecture is refused before the search, not after it.
+Diagnostics check_machine(const Compilation& c, std::string_view last) {
+  if (c.options.machine_file.empty()) return {};
+  const Pass* tune = find_pass("tune");
+  for (const std::string_view end : {last, std::string_view(c.options.stop_after)})
+    if (const Pass* pass = find_pass(end); pass && pass < tune) return {};
+  const auto machine = machine_for(c.options);
+  if (!machine) return machine.errors();
+  if (build_options(*machine).code.target.runs_here()) return {};
+  return {diagnose(Code::unsupported_target, name(machine->isa))};
+}
+
 }  // namespace
 
 Diagnostics run_passes(Compilation& c, std::string_view last, std::string_view first) {
+  if (Diagnostics bad = check_machine(c, last); !bad.empty()) return bad;
   if (c.started == 0) c.started = runtime::wall_seconds();
   std::vector<std::string> written;
   bool started = first.empty();

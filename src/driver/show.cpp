@@ -17,11 +17,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
+Result<std::string> code_text(const vec::Module& module, const Machine& machine, const std::string& stage) {
+  const jit::Options options = build_options(machine).code;
+  return stage == "llvm" ? jit::llvm_text(module, options) : jit::asm_text(module, options);
+}
+
 Result<std::string> code_text(const tile::Program& program, const Machine& machine, const std::string& stage) {
-  TRY_ASSIGN(const jit::Built built, jit::build(program, build_options(machine)));
-  if (stage == "vec") return built.vec_text();
-  if (stage == "llvm") return built.llvm_text();
-  return built.asm_text();
+  TRY_ASSIGN(const lower::Lowered lowered, lower::lower(program, machine));
+  if (stage == "vec") return vec::print(lowered.module);
+  return code_text(lowered.module, machine, stage);
 }
 
 Diagnostic no_such_stage(const std::string& stage, Format format) {
@@ -100,7 +104,7 @@ std::vector<std::pair<std::string, std::string>> show_stages() {
           {"leir", "the tile program in the loop-equation language"},
           {"vec", "the vector IR"},
           {"llvm", "LLVM IR"},
-          {"asm", "assembly for this processor"}};
+          {"asm", "assembly for this processor, or for arm64 by --machine"}};
 }
 
 namespace {
@@ -145,8 +149,14 @@ Result<std::string> stage_text(const ShowRequest& r, SourceText& source) {
     }
     case Format::vec:
       if (r.stage.empty() || r.stage == "vec") return vec::print(*in.vec);
-      if (r.stage == "llvm") return jit::llvm_text(*in.vec);
-      if (r.stage == "asm") return jit::asm_text(*in.vec);
+      if (r.stage == "llvm" || r.stage == "asm") {
+        // A description decides for which processor; this one needs no measuring.
+        Machine machine = host_machine();
+        if (!r.options.machine_file.empty()) {
+          TRY_ASSIGN(machine, machine_for(r.options));
+        }
+        return code_text(*in.vec, machine, r.stage);
+      }
       break;
     case Format::artefact: {
       TRY_ASSIGN(const Artefact a, load_artefact(r.path, &source));

@@ -30,6 +30,12 @@ void initialize_llvm() {
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
+#if LLVM_HAS_AARCH64_TARGET && !defined(__aarch64__)
+    LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeAArch64Target();
+    LLVMInitializeAArch64TargetMC();
+    LLVMInitializeAArch64AsmPrinter();
+#endif
   });
 }
 
@@ -74,7 +80,7 @@ Result<Emitted> emit(const vec::Module& module, const Options& options) {
   TRY_ASSIGN(out.machine, target_machine(options.target));
   out.context = std::make_unique<llvm::LLVMContext>();
   out.module = emit_llvm(options.expand_math ? vec::expand_math(module) : module, options.target, *out.context);
-  out.module->setTargetTriple(llvm::sys::getProcessTriple());
+  out.module->setTargetTriple(out.machine->getTargetTriple().str());
   out.module->setDataLayout(out.machine->createDataLayout());
   if (options.optimize) optimize(*out.module, *out.machine);
   return out;
@@ -92,7 +98,7 @@ std::string message(llvm::Error error) { return llvm::toString(std::move(error))
 
 Result<std::unique_ptr<llvm::TargetMachine>> target_machine(const Target& target) {
   initialize_llvm();
-  const std::string triple = llvm::sys::getProcessTriple();
+  const std::string triple = target.runs_here() ? llvm::sys::getProcessTriple() : target.triple;
   std::string problem;
   const llvm::Target* t = llvm::TargetRegistry::lookupTarget(triple, problem);
   if (!t) return diagnose(Code::codegen_failed, problem);
@@ -149,14 +155,32 @@ Result<Target> target_for(Isa isa) {
   return diagnose(Code::unsupported_target, name(isa));
 }
 
-std::string Target::key() const { return fmt::format("{}|{}|{}|{}", name(isa), cpu, tune, features); }
+Result<Target> cross_target(Isa isa) {
+  auto here = target_for(isa);
+  if (here || isa != Isa::neon) return here;
+  Target t;
+  t.isa = isa;
+  t.vector_bytes = with_isa({}, isa).vector_bytes;
+  t.cpu = "neoverse-n1";   // Armv8.2: the servers since 2019; their successors and Apple's processors run its code
+  t.tune = "neoverse-v2";  // no spills in register tiles, where the model of n1 has some at 6x4
+  t.triple = "aarch64-unknown-linux-gnu";
+  return t;
+}
+
+std::string Target::key() const { return fmt::format("{}|{}|{}|{}|{}", name(isa), cpu, tune, features, triple); }
 std::string cache_key(const Options& o) {
   return fmt::format("llvm {}|{}|math {}|optimize {}", LLVM_VERSION_STRING, o.target.key(), o.expand_math, o.optimize);
 }
 
 Result<CompiledModule> compile(const vec::Module& module, const Options& options) {
+  if (!options.target.runs_here()) return diagnose(Code::unsupported_target, name(options.target.isa));
+  TRY_ASSIGN(auto bytes, object_code(module, options));
+  return load_object(std::move(bytes));
+}
+
+Result<std::vector<uint8_t>> object_code(const vec::Module& module, const Options& options) {
   TRY_ASSIGN(auto bytes, generate(module, options, llvm::CodeGenFileType::ObjectFile));
-  return load_object({bytes.begin(), bytes.end()});
+  return std::vector<uint8_t>(bytes.begin(), bytes.end());
 }
 
 Result<CompiledModule> load_object(std::vector<uint8_t> object) {
@@ -185,6 +209,9 @@ Result<CompiledModule> load_object(std::vector<uint8_t> object) {
   const llvm::StringRef bytes(reinterpret_cast<const char*>(impl->object.data()), impl->object.size());
   auto parsed = llvm::object::ObjectFile::createObjectFile(llvm::MemoryBufferRef(bytes, "cleave"));
   if (!parsed) return diagnose(Code::bad_object, message(parsed.takeError()));
+  if ((*parsed)->getArch() != impl->jit->getTargetTriple().getArch())
+    return diagnose(Code::bad_object,
+                    fmt::format("it is code for {}", llvm::Triple::getArchTypeName((*parsed)->getArch()).str()));
   if (auto e = impl->jit->addObjectFile(llvm::MemoryBuffer::getMemBufferCopy(bytes, "cleave")))
     return diagnose(Code::bad_object, message(std::move(e)));
   CompiledModule out;
@@ -217,7 +244,9 @@ Result<std::string> asm_text(const vec::Module& module, const Options& options) 
 }
 
 // The code generator comments each basic block with its loop ("Inner Loop Header", "in Loop: Header=BB0_2") and each
-// stack access of the register allocator ("16-byte Spill", "Folded Reload").
+// stack access of the register allocator ("16-byte Spill", "Folded Reload"); on arm64 also the registers that a
+// function saves for its caller, outside of loops. Blocks that are only fallen into have no label ("# %bb.0:", "//
+// %bb.0:").
 SpillCount count_spills(std::string_view text) {
   SpillCount out;
   std::vector<std::string_view> inner_headers;
@@ -229,7 +258,7 @@ SpillCount count_spills(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
     const auto has = [&](std::string_view part) { return line.find(part) != std::string_view::npos; };
     const size_t bb = line.find("BB");
-    if (line.starts_with(".LBB") || line.starts_with("# %bb.")) {
+    if (line.starts_with(".LBB") || line.starts_with("# %bb.") || line.starts_with("// %bb.")) {
       inner = false;
       label = line.starts_with(".LBB") ? line.substr(bb, line.find(':') - bb) : std::string_view();
     }

@@ -579,9 +579,7 @@ class FunctionEmitter {
   }
 
   V load(V p, DType d, Type t, V count) {
-    llvm::Type* memory = wide(memory_type(d), t.lanes);
-    if (!count) return widen(b_.CreateAlignedLoad(memory, p, align_of(d)), d, t);
-    const V none = Constant::getNullValue(memory);
+    if (!count) return widen(b_.CreateAlignedLoad(wide(memory_type(d), t.lanes), p, align_of(d)), d, t);
     const bool masked = t.lanes > 1 && (target_.isa == Isa::avx512 || (target_.isa == Isa::avx2 && byte_size(d) >= 4));
     if (masked) {
       const int width = masked_width(d, t.lanes);
@@ -590,36 +588,59 @@ class FunctionEmitter {
           b_.CreateMaskedLoad(whole, p, align_of(d), count_mask(count, t.lanes, width), Constant::getNullValue(whole));
       return widen(resized(read, width, t.lanes), d, t);
     }
-    // Without masked loads: all at once when the count allows it, else element by element.
-    BasicBlock* before = b_.GetInsertBlock();
+    return widen(load_by_halves(p, d, t.lanes, count), d, t);
+  }
+
+  // Without masked loads: all at once when the count allows it; else by the bits of the count, single elements first,
+  // then what a half, a quarter, ... of the vector holds before them. (Elements in a loop would go through the stack.)
+  V load_by_halves(V p, DType d, int lanes, V count) {
+    llvm::Type* memory = wide(memory_type(d), lanes);
     BasicBlock* full = BasicBlock::Create(context_, "load.full", out_);
-    BasicBlock* loop = BasicBlock::Create(context_, "load.tail", out_);
-    BasicBlock* test = BasicBlock::Create(context_, "load.test", out_);
+    BasicBlock* tail = BasicBlock::Create(context_, "load.tail", out_);
     BasicBlock* done = BasicBlock::Create(context_, "load.done", out_);
-    b_.CreateCondBr(b_.CreateICmpSGE(count, b_.getInt64(static_cast<uint64_t>(t.lanes))), full, test);
-    (void)before;
+    b_.CreateCondBr(b_.CreateICmpSGE(count, b_.getInt64(static_cast<uint64_t>(lanes))), full, tail);
     b_.SetInsertPoint(full);
     const V all = b_.CreateAlignedLoad(memory, p, align_of(d));
     b_.CreateBr(done);
-    b_.SetInsertPoint(test);
-    b_.CreateCondBr(b_.CreateICmpSGT(count, b_.getInt64(0)), loop, done);
-    b_.SetInsertPoint(loop);
-    PHINode* i = b_.CreatePHI(b_.getInt64Ty(), 2);
-    PHINode* so_far = b_.CreatePHI(memory, 2);
-    i->addIncoming(b_.getInt64(0), test);
-    so_far->addIncoming(none, test);
-    const V element = b_.CreateAlignedLoad(memory_type(d), b_.CreateGEP(memory_type(d), p, i), align_of(d));
-    const V next = t.lanes == 1 ? element : b_.CreateInsertElement(so_far, element, i);
-    const V next_i = b_.CreateAdd(i, b_.getInt64(1));
-    i->addIncoming(next_i, loop);
-    so_far->addIncoming(next, loop);
-    b_.CreateCondBr(b_.CreateICmpSLT(next_i, count), loop, done);
+    b_.SetInsertPoint(tail);
+    V rest = Constant::getNullValue(memory);
+    if (lanes > 1) {
+      const V n = intrinsic(Intrinsic::smax, {b_.getInt64Ty()}, {count, b_.getInt64(0)});
+      rest = Constant::getNullValue(FixedVectorType::get(memory_type(d), 1));  // the n mod 1 elements at the end
+      int width = 1;
+      for (; width < lanes; width *= 2) rest = load_part(p, d, n, width, rest);
+      rest = resized(rest, width, lanes);
+    }
+    BasicBlock* tail_end = b_.GetInsertBlock();
+    b_.CreateBr(done);
+    done->moveAfter(tail_end);
     b_.SetInsertPoint(done);
-    PHINode* result = b_.CreatePHI(memory, 3);
+    PHINode* result = b_.CreatePHI(memory, 2);
     result->addIncoming(all, full);
-    result->addIncoming(none, test);
-    result->addIncoming(next, loop);
-    return widen(result, d, t);
+    result->addIncoming(rest, tail_end);
+    return result;
+  }
+  // From the last n mod `width` elements of n at p, and zeros, to the last n mod 2 `width`.
+  V load_part(V p, DType d, V n, int width, V rest) {
+    auto* type = FixedVectorType::get(memory_type(d), static_cast<unsigned>(width));
+    BasicBlock* here = b_.GetInsertBlock();
+    BasicBlock* part = BasicBlock::Create(context_, "load.part", out_);
+    BasicBlock* next = BasicBlock::Create(context_, "load.next", out_);
+    std::vector<int> both;
+    for (int i = 0; i < 2 * width; ++i) both.push_back(i);
+    const V bit = b_.CreateAnd(n, b_.getInt64(static_cast<uint64_t>(width)));
+    const V alone = b_.CreateShuffleVector(rest, Constant::getNullValue(type), both);
+    b_.CreateCondBr(b_.CreateICmpNE(bit, b_.getInt64(0)), part, next);
+    b_.SetInsertPoint(part);
+    const V before = b_.CreateAnd(n, b_.getInt64(static_cast<uint64_t>(-2 * width)));
+    const V first = b_.CreateAlignedLoad(type, b_.CreateGEP(memory_type(d), p, before), align_of(d));
+    const V joined = b_.CreateShuffleVector(first, rest, both);
+    b_.CreateBr(next);
+    b_.SetInsertPoint(next);
+    PHINode* phi = b_.CreatePHI(joined->getType(), 2);
+    phi->addIncoming(alone, here);
+    phi->addIncoming(joined, part);
+    return phi;
   }
 
   void store(V v, V p, DType d, Type t, V count) {

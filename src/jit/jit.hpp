@@ -24,11 +24,16 @@ struct Target {
   std::string tune;      // LLVM's name: scheduling; empty: as cpu
   std::string features;  // "+avx2,+fma,..."; empty: those of cpu
   int vector_bytes = 16;
+  std::string triple;  // LLVM's name of another architecture, whose code does not run here; empty: this one's
+  bool runs_here() const { return triple.empty(); }
   std::string key() const;  // for caches
 };
 Target host_target();
 // Code for this instruction set as far as this processor has it: AVX2 code on an AVX-512 machine.
 Result<Target> target_for(Isa isa);
+// Code for this instruction set also where it is another architecture's (NEON on x86-64, for Linux): to be read or
+// stored, not run.
+Result<Target> cross_target(Isa isa);
 
 struct Options {
   Target target = host_target();
@@ -48,15 +53,17 @@ class CompiledModule {
   std::shared_ptr<const Impl> impl_;
 };
 
-// The module must verify; otherwise its diagnostics come back.
+// The module must verify; otherwise its diagnostics come back. Only for targets that run here.
 Result<CompiledModule> compile(const vec::Module& module, const Options& options = {});
 // Object bytes of compile(), from this LLVM version and for a target that this processor has.
 Result<CompiledModule> load_object(std::vector<uint8_t> object);
 
+// What compile() loads, for any target.
+Result<std::vector<uint8_t>> object_code(const vec::Module& module, const Options& options = {});
 Result<std::string> llvm_text(const vec::Module& module, const Options& options = {});
 Result<std::string> asm_text(const vec::Module& module, const Options& options = {});
 
-// Stack spills and reloads in an assembly text of asm_text().
+// Stack spills and reloads in an assembly text of asm_text(), for x86-64 or arm64.
 struct SpillCount {
   int innermost = 0;  // in loops that contain no other loop
   int total = 0;

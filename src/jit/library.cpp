@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <lld/Common/Driver.h>
 #include <llvm/ADT/SmallVector.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/LLVMContext.h>
@@ -13,14 +12,12 @@
 
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 
 #include "base/codes.hpp"
 #include "jit/emit.hpp"
+#include "jit/link.hpp"
 #include "jit/target_machine.hpp"
 #include "runtime/aot.h"
-
-LLD_HAS_DRIVER(elf)
 
 // The objects of runtime/aot.c and jit/aot/helpers.cpp.
 extern "C" const uint8_t cleave_aot_runtime_begin[], cleave_aot_runtime_end[];
@@ -243,22 +240,6 @@ Diagnostics write(const fs::path& path, const void* data, size_t bytes) {
   return {};
 }
 
-Diagnostics link(const std::vector<std::string>& words) {
-  static std::mutex mutex;
-  static bool usable = true;
-  const std::lock_guard lock(mutex);
-  if (!usable) return {diagnose(Code::link_failed, "the linker failed before and cannot run again")};
-  std::vector<const char*> arguments;
-  for (const std::string& w : words) arguments.push_back(w.c_str());
-  std::string output, errors;
-  raw_string_ostream out(output), err(errors);
-  const lld::Result r = lld::lldMain(arguments, out, err, {{lld::Gnu, &lld::elf::link}});
-  usable = r.canRunAgain;
-  if (r.retCode == 0) return {};
-  while (!errors.empty() && errors.back() == '\n') errors.pop_back();
-  return {diagnose(Code::link_failed, errors)};
-}
-
 }  // namespace
 
 int64_t library_constant_bytes(const Built& program) {
@@ -296,8 +277,7 @@ Diagnostics write_library(const Built& program, const Constants* constants, cons
       {".runtime.o", cleave_aot_runtime_begin, static_cast<size_t>(cleave_aot_runtime_end - cleave_aot_runtime_begin)},
       {".helpers.o", cleave_aot_helpers_begin, static_cast<size_t>(cleave_aot_helpers_end - cleave_aot_helpers_begin)},
       {".versions", versions.data(), versions.size()}};
-  std::vector<std::string> words = {"ld.lld",
-                                    "-shared",
+  std::vector<std::string> words = {"-shared",
                                     "--gc-sections",
                                     "-z",
                                     "relro",

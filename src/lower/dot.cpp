@@ -47,7 +47,7 @@ void lower_dot(Kernel& k, const Matmul& m) {
 
   // As many columns at once as the accumulators allow: rows * columns fill the lanes of their sums.
   const auto shape = [&](int64_t r) {
-    const int height = static_cast<int>(std::min<int64_t>(r, 4));
+    const int height = static_cast<int>(std::min({r, int64_t{4}, int64_t{tile.lanes}}));
     int width = 1;
     while (2 * width * height <= tile.lanes && 2 * width <= 8) width *= 2;
     return std::pair(height, width);

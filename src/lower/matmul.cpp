@@ -175,6 +175,7 @@ class MatmulEmitter {
     t.vectors = shape.vectors;
     t.columns = count;
     t.b_padded = panel_ > 0;
+    t.overlap = k_.machine.isa == Isa::neon || k_.machine.isa == Isa::generic;
     t.b = b_.ptr_add(b0_, b_at(j, k0_));
     const Value a = b_.ptr_add(a_, b_.mul(b_.mul(k0_, t.a_k_stride), b_.i64(byte_size(t.a_dtype))));
     const Value c = b_.ptr_add(c_, b_.mul(j, b_.i64(byte_size(t.c_dtype))));

@@ -37,8 +37,12 @@ class Emitter {
     a_k_stride_ = b_.mul(t_.a_k_stride.valid() ? t_.a_k_stride : b_.i64(1), b_.i64(a_bytes_));
     a_row_stride_ = b_.mul(t_.a_row_stride, b_.i64(a_bytes_));
     b_row_stride_ = b_.mul(t_.b_row_stride, b_.i64(b_bytes_));
-    for (int v = 0; v < t_.vectors; ++v)
-      counts_.push_back(t_.columns.valid() ? b_.sub(t_.columns, b_.i64(v * t_.lanes)) : Value{});
+    const bool overlap = t_.overlap && t_.columns.valid();
+    for (int v = 0; v < t_.vectors; ++v) {
+      const Value first = b_.i64(v * t_.lanes);
+      firsts_.push_back(overlap ? b_.min(first, b_.sub(t_.columns, b_.i64(t_.lanes))) : first);
+      counts_.push_back(t_.columns.valid() && !overlap ? b_.sub(t_.columns, first) : Value{});
+    }
   }
 
   std::vector<Value> emit() {
@@ -47,16 +51,20 @@ class Emitter {
     const RowPointers a_rows(b_, a_row_stride_, t_.rows);
     for (const Value p : a_rows.bases(t_.a)) state.push_back(p);
     const size_t a_end = state.size();
-    state.push_back(t_.b);
+    // Vectors at columns that are not known have a pointer each.
+    const bool apart = !b_.known(firsts_.back());
+    for (int v = 0; v < (apart ? t_.vectors : 1); ++v)
+      state.push_back(apart ? b_.ptr_add(t_.b, b_.mul(firsts_[static_cast<size_t>(v)], b_.i64(b_bytes_))) : t_.b);
+    const size_t b_end = state.size();
     if (t_.prefetch_next.valid()) state.push_back(t_.prefetch_next);
 
     auto body = [&](int unroll) {
       return [&, unroll](Value, std::span<const Value> carried) {
         std::vector<Value> next(carried.begin(), carried.end());
-        const std::span<const Value> a(carried.data() + sums, a_end - sums);
-        for (int u = 0; u < unroll; ++u) step(next, a, a_rows, carried[a_end], u);
+        const std::span<const Value> a(carried.data() + sums, a_end - sums), b(carried.data() + a_end, b_end - a_end);
+        for (int u = 0; u < unroll; ++u) step(next, a, a_rows, b, u);
         for (size_t i = sums; i < a_end; ++i) next[i] = b_.ptr_add(carried[i], b_.mul(a_k_stride_, b_.i64(unroll)));
-        next[a_end] = b_.ptr_add(carried[a_end], b_.mul(b_row_stride_, b_.i64(unroll)));
+        for (size_t i = a_end; i < b_end; ++i) next[i] = b_.ptr_add(carried[i], b_.mul(b_row_stride_, b_.i64(unroll)));
         if (t_.prefetch_next.valid()) {
           for (int u = 0; u < unroll; ++u)
             for (int line = 0; line < t_.prefetch_next_lines; ++line)
@@ -75,16 +83,17 @@ class Emitter {
 
  private:
   // One k: loads of B, then row by row a broadcast of A and its multiply-adds.
-  void step(std::vector<Value>& sums, std::span<const Value> a, const RowPointers& rows, Value b, int u) {
-    const Value row = b_.ptr_add(b, b_.mul(b_row_stride_, b_.i64(u)));
+  void step(std::vector<Value>& sums, std::span<const Value> a, const RowPointers& rows, std::span<const Value> b,
+            int u) {
     std::vector<Value> columns;
-    for (int v = 0; v < t_.vectors; ++v) {
-      const Value x = b_.load(b_.ptr_add(row, v * t_.lanes * b_bytes_), t_.b_dtype, t_.lanes,
-                              t_.b_padded ? Value{} : counts_[static_cast<size_t>(v)]);
+    for (size_t v = 0; v < firsts_.size(); ++v) {
+      const Value row = b_.ptr_add(b[std::min(v, b.size() - 1)], b_.mul(b_row_stride_, b_.i64(u)));
+      const Value p = b.size() > 1 ? row : b_.ptr_add(row, b_.mul(firsts_[v], b_.i64(b_bytes_)));
+      const Value x = b_.load(p, t_.b_dtype, t_.lanes, t_.b_padded ? Value{} : counts_[v]);
       columns.push_back(b_.cast(x, type_.elem));
     }
     if (t_.prefetch_b_rows > 0) {
-      const Value ahead = b_.ptr_add(b, b_.mul(b_row_stride_, b_.i64(u + t_.prefetch_b_rows)));
+      const Value ahead = b_.ptr_add(b[0], b_.mul(b_row_stride_, b_.i64(u + t_.prefetch_b_rows)));
       for (int64_t byte = 0; byte < t_.vectors * t_.lanes * b_bytes_; byte += 64) b_.prefetch(b_.ptr_add(ahead, byte));
     }
     const Value k = b_.mul(a_k_stride_, b_.i64(u));
@@ -102,7 +111,7 @@ class Emitter {
   size_t index(int r, int v) const { return static_cast<size_t>(r * t_.vectors + v); }
   Value c_pointer(int r, int v) {
     const Value row = b_.mul(b_.mul(t_.c_row_stride, b_.i64(c_bytes_)), b_.i64(r));
-    return b_.ptr_add(b_.ptr_add(t_.c, row), v * t_.lanes * c_bytes_);
+    return b_.ptr_add(b_.ptr_add(t_.c, row), b_.mul(firsts_[static_cast<size_t>(v)], b_.i64(c_bytes_)));
   }
 
   std::vector<Value> initial() {
@@ -145,12 +154,33 @@ class Emitter {
   Type type_;
   int64_t a_bytes_, b_bytes_, c_bytes_;
   Value a_k_stride_, a_row_stride_, b_row_stride_;  // in bytes
-  std::vector<Value> counts_;                       // valid lanes of each vector of columns
+  std::vector<Value> firsts_;                       // the first column of each vector
+  std::vector<Value> counts_;                       // and its valid lanes, when not all are
 };
+
+std::vector<Value> emit_overlapping(Builder& b, const MatmulTile& tile) {
+  CHECK(tile.store && !tile.epilogue, "a tile whose vectors overlap only stores");
+  b.if_else(
+      b.le(b.i64(tile.lanes), tile.columns),
+      [&] {
+        Emitter(b, tile).emit();
+        return std::vector<Value>{};
+      },
+      [&] {
+        MatmulTile narrow = tile;
+        narrow.vectors = 1, narrow.overlap = false;
+        narrow.unroll = 1;  // the loads of B branch: more of them would keep elements of A waiting in registers
+        Emitter(b, narrow).emit();
+        return std::vector<Value>{};
+      });
+  return {};
+}
 
 }  // namespace
 
-std::vector<Value> emit_matmul_tile(Builder& b, const MatmulTile& tile) { return Emitter(b, tile).emit(); }
+std::vector<Value> emit_matmul_tile(Builder& b, const MatmulTile& tile) {
+  return tile.overlap && tile.columns.valid() ? emit_overlapping(b, tile) : Emitter(b, tile).emit();
+}
 
 bool tile_fits(const Machine& m, TileShape s) {
   return s.rows * s.vectors + s.vectors + 1 <= m.vector_registers && s.rows * s.vectors >= m.fma_latency * m.fma_pipes;

@@ -39,6 +39,10 @@ struct MatmulTile {
   // during the loop: take a tile with `vectors` fewer accumulators there (4x2, not 6x2).
   Value columns;
   bool b_padded = false;
+  // Of columns that are not all valid, the last vectors lie over those before them, so that each is a whole one:
+  // columns twice computed are the same twice. (Fewer columns than lanes take the other way.) For machines without
+  // masked loads, whose tails would be branches in the loop. Not with an epilogue, and nothing is returned.
+  bool overlap = false;
 
   int unroll = 4;
   // Rows of B ahead of the current one whose lines are prefetched to L1; 0: none. For streamed B.

@@ -20,6 +20,7 @@ struct Case {
   bool static_strides = false;
   bool epilogue = false;  // relu(x + row)
   bool prefetch = false;
+  bool overlap = false;
 };
 
 void fill(std::vector<uint8_t>& bytes, DType d, Rng& rng) {
@@ -56,6 +57,7 @@ void check(const Case& t, const jit::Target& target) {
   tile.init = t.init;
   tile.scale = builder.tensor_data(3);
   if (t.columns < width) tile.columns = number(5, t.columns);
+  tile.overlap = t.overlap;
   if (t.prefetch) tile.prefetch_b_rows = 4, tile.prefetch_next = tile.c;
   if (t.epilogue)
     tile.epilogue = [&](int row, std::vector<Value> sums) {
@@ -64,13 +66,11 @@ void check(const Case& t, const jit::Target& target) {
     };
   vec::emit_matmul_tile(builder, tile);
 
-  const CleaveTensor tensors[] = {
-      {a.data(), nullptr}, {b.data(), nullptr}, {c.data(), nullptr}, {scale.data(), nullptr}};
-  const int64_t extents[] = {t.k, lda, ka, ldb, ldc, t.columns};
-  const CleaveCall call{tensors, extents, nullptr, nullptr};
   jit::Options options;
   options.target = target;
-  testing::run_compiled(module, options, call);
+  using testing::bytes_of;
+  testing::run_compiled(module, options, {bytes_of(a), bytes_of(b), bytes_of(c), bytes_of(scale)},
+                        {t.k, lda, ka, ldb, ldc, t.columns});
 
   const double eps = unit_roundoff(sum) * static_cast<double>(t.k + 3), store_eps = unit_roundoff(t.c);
   for (int64_t r = 0; r < t.rows; ++r)
@@ -119,8 +119,12 @@ TEST(Jit, MatmulTilesAreRight) {
       {8, 3, 16, 18, 40, f32, f32, f32, load, true, true},
       {7, 1, 16, 4, 3, f32, f32, f32, scaled, false, true},
       {6, 2, 8, 21, 15, f32, f32, f32, load, false, false, true, true},
+      {8, 3, 4, 21, 7, f32, f32, f32, load, false, false, false, true, true},
+      {8, 3, 4, 21, 9, f32, bf16, bf16, scaled, false, true, false, false, true},
+      {6, 4, 4, 5, 3, f32, f16, f32, load, false, false, false, false, true},
+      {8, 3, 4, 5, 4, f16, f16, f16, load, true, true, false, false, true},
   };
-  for (const jit::Target& target : testing::all_targets())
+  for (const jit::Target& target : testing::all_targets_and_arm64())
     for (const Case& c : cases) {
       check(c, target);
       if (HasFatalFailure()) return;

@@ -200,5 +200,10 @@ TEST(RandomNests, AgreeWithTheInterpreterOnAvx2) {
   if (host_isa() == Isa::avx512 || host_isa() == Isa::avx2) run(1000, 1300, Isa::avx2);
 }
 
+TEST(RandomNests, AgreeWithTheInterpreterOnArm64) {
+  if (host_isa() == Isa::neon || !testing::can_run_arm64()) GTEST_SKIP() << "needs qemu-aarch64 and clang-19";
+  run(2000, 2052, Isa::neon);
+}
+
 }  // namespace
 }  // namespace cleave

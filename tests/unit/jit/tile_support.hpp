@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <unordered_map>
 
+#include "arm64.hpp"
 #include "base/rng.hpp"
 #include "eval/tile_eval.hpp"
 #include "jit/build.hpp"
@@ -69,78 +72,129 @@ inline bool close(double got, double want, DType d, const Compared& how) {
   return std::fabs(got - want) <= how.ulps * 2 * unit_roundoff(d) * std::fabs(want) + how.absolute;
 }
 
-// Compiles, runs and compares; a failure names the text.
+// What a program reads and writes, and what the interpreter leaves in its outputs.
+struct TileCase {
+  const tile::Program& program;
+  const lower::Lowered& lowered;
+  const Compared& how;
+  std::string where;  // for failures
+  std::vector<Memory> inputs, constants, outputs, expected;
+
+  TileCase(const tile::Program& p, const lower::Lowered& l, const Compared& h, uint64_t seed, std::string w)
+      : program(p), lowered(l), how(h), where(std::move(w)) {
+    Rng rng(seed);
+    for (const auto& a : l.inputs) inputs.push_back(random_memory(a, l, how, rng));
+    for (const auto& a : l.constants) constants.push_back(random_memory(a, l, how, rng));
+    for (const auto& a : l.outputs) outputs.push_back(random_memory(a, l, how, rng));
+    expected = outputs;
+    oracle::TileArguments arguments;
+    for (Memory& m : inputs) arguments.inputs.emplace_back(m.data(), m.size());
+    for (Memory& m : constants) arguments.constants.emplace_back(m.data(), m.size());
+    for (Memory& m : expected) arguments.outputs.emplace_back(m.data(), m.size());
+    arguments.scalars = how.scalars;
+    arguments.extents = how.extents;
+    oracle::run(program, arguments);
+  }
+
+  void check_outputs() {
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      ASSERT_TRUE(outputs[o].guarded()) << "output " << o << " was overrun\n" << where;
+      const DType d = outputs[o].dtype;
+      for (int64_t i = 0; i < outputs[o].count; ++i) {
+        const void* got = outputs[o].data() + i * byte_size(d);
+        const void* want = expected[o].data() + i * byte_size(d);
+        if (is_real(d))
+          ASSERT_TRUE(close(load_real(d, got), load_real(d, want), d, how))
+              << "output " << o << " element " << i << ": " << load_real(d, got) << ", not " << load_real(d, want)
+              << where;
+        else
+          ASSERT_EQ(load_integer(d, got), load_integer(d, want)) << "output " << o << " element " << i << where;
+      }
+    }
+    for (const Memory& m : inputs) ASSERT_TRUE(m.guarded());
+  }
+
+  void run_natively(const jit::Built& built) {
+    const lower::Lowered& l = lowered;
+    auto views = [&](std::vector<Memory>& memory, const std::vector<lower::Argument>& list) {
+      std::vector<jit::TensorView> out;
+      for (size_t i = 0; i < memory.size(); ++i)
+        out.push_back({memory[i].data(), list[i].dtype, l.shape(list[i], how.extents), {}});
+      return out;
+    };
+    auto bound = built.bind_constants(views(constants, l.constants));
+    ASSERT_TRUE(bound.ok()) << render(bound.errors(), nullptr);
+    const auto workspace_bytes = built.workspace_bytes(how.extents);
+    ASSERT_TRUE(workspace_bytes.ok()) << render(workspace_bytes.errors(), nullptr);
+    runtime::Buffer workspace(*workspace_bytes);
+    if (*workspace_bytes > 0) std::memset(workspace.data(), 0xff, static_cast<size_t>(*workspace_bytes));
+    jit::RunOptions run;
+    run.workspace = workspace.data();
+    run.extents = how.extents;
+    run.machine.flush_denormals = false;
+    std::vector<Memory> again = outputs;
+    const Diagnostics bad = built.run(views(inputs, l.inputs), how.scalars, views(outputs, l.outputs), *bound, run);
+    ASSERT_TRUE(bad.empty()) << render(bad, nullptr);
+    check_outputs();
+    if (::testing::Test::HasFatalFailure()) return;
+    // The same bits with another number of threads.
+    ThreadPool pool(3);
+    run.executor = &pool;
+    ASSERT_TRUE(built.run(views(inputs, l.inputs), how.scalars, views(again, l.outputs), *bound, run).empty());
+    for (size_t o = 0; o < outputs.size(); ++o)
+      ASSERT_EQ(std::memcmp(again[o].bytes.data(), outputs[o].bytes.data(), again[o].bytes.size()), 0)
+          << "threads change the result\n"
+          << where;
+  }
+
+  void run_emulated(const jit::Target& target) {
+    const lower::Lowered& l = lowered;
+    std::unordered_map<sym::Expr, int64_t> values;
+    for (size_t i = 0; i < l.dims.size(); ++i) values[l.dims[i]] = how.extents[i];
+    const auto value = [&](sym::Expr e, int64_t fixed) { return l.dims.empty() ? fixed : l.syms->evaluate(e, values); };
+    Arm64Call call;
+    for (auto* list : {&inputs, &constants, &outputs})
+      for (Memory& m : *list) call.tensors.emplace_back(m.data(), m.size());
+    std::vector<std::byte> packed(static_cast<size_t>((l.packed_bytes + 63) / 64 * 64));
+    call.tensors.emplace_back(packed);
+    call.extents = how.extents;
+    call.scalars = how.scalars;
+    call.workspace_bytes = value(l.workspace_of, l.workspace_bytes);
+    for (const lower::Launch& x : l.launches) {
+      const auto& functions = l.module.functions;
+      const auto f =
+          std::find_if(functions.begin(), functions.end(), [&](const auto& g) { return g.name == x.function; });
+      const bool open = !x.once;  // dims have no part in what runs once
+      call.launches.push_back({f - functions.begin(), 0, open ? value(x.tasks_of, x.tasks) : x.tasks});
+      const int64_t scratch = open ? value(x.scratch_of, x.scratch_bytes) : x.scratch_bytes;
+      call.scratch_bytes = std::max(call.scratch_bytes, scratch);
+    }
+    jit::Options options;
+    options.target = target;
+    run_arm64(l.module, options, call);
+    if (!::testing::Test::HasFatalFailure()) check_outputs();
+  }
+};
+
+// Compiles, runs and compares; a failure names the text. Code for another architecture runs under an emulator.
 inline void compare(const std::string& text, const Compared& how, uint64_t seed, Isa isa) {
   const SourceText source{"test", text};
   auto program = tile::parse(source);
   ASSERT_TRUE(program.ok()) << render(program.errors(), &source) << text;
-  jit::BuildOptions options;
-  auto target = jit::target_for(isa);
+  auto target = jit::cross_target(isa);
   ASSERT_TRUE(target.ok());
+  const std::string where = fmt::format(" on {}, seed {}\n{}", name(isa), seed, text);
+  if (!target->runs_here()) {
+    const auto lowered = lower::lower(*program, with_isa(host_machine(), isa));
+    ASSERT_TRUE(lowered.ok()) << render(lowered.errors(), nullptr) << text;
+    TileCase(*program, *lowered, how, seed, where).run_emulated(*target);
+    return;
+  }
+  jit::BuildOptions options;
   options.code.target = *target;
   auto built = jit::build(*program, options);
   ASSERT_TRUE(built.ok()) << render(built.errors(), nullptr) << text;
-  const lower::Lowered& l = built->lowered();
-  Rng rng(seed);
-  std::vector<Memory> inputs, constants, outputs, expected;
-  for (const auto& a : l.inputs) inputs.push_back(random_memory(a, l, how, rng));
-  for (const auto& a : l.constants) constants.push_back(random_memory(a, l, how, rng));
-  for (const auto& a : l.outputs) outputs.push_back(random_memory(a, l, how, rng));
-  expected = outputs;
-  oracle::TileArguments arguments;
-  for (Memory& m : inputs) arguments.inputs.emplace_back(m.data(), m.size());
-  for (Memory& m : constants) arguments.constants.emplace_back(m.data(), m.size());
-  for (Memory& m : expected) arguments.outputs.emplace_back(m.data(), m.size());
-  arguments.scalars = how.scalars;
-  arguments.extents = how.extents;
-  oracle::run(*program, arguments);
-
-  auto views = [&](std::vector<Memory>& memory, const std::vector<lower::Argument>& list) {
-    std::vector<jit::TensorView> out;
-    for (size_t i = 0; i < memory.size(); ++i)
-      out.push_back({memory[i].data(), list[i].dtype, l.shape(list[i], how.extents), {}});
-    return out;
-  };
-  auto bound = built->bind_constants(views(constants, l.constants));
-  ASSERT_TRUE(bound.ok()) << render(bound.errors(), nullptr);
-  const auto workspace_bytes = built->workspace_bytes(how.extents);
-  ASSERT_TRUE(workspace_bytes.ok()) << render(workspace_bytes.errors(), nullptr);
-  runtime::Buffer workspace(*workspace_bytes);
-  if (*workspace_bytes > 0) std::memset(workspace.data(), 0xff, static_cast<size_t>(*workspace_bytes));
-  jit::RunOptions run;
-  run.workspace = workspace.data();
-  run.extents = how.extents;
-  run.machine.flush_denormals = false;
-  const std::vector<Memory> before = outputs;
-  const Diagnostics bad = built->run(views(inputs, l.inputs), how.scalars, views(outputs, l.outputs), *bound, run);
-  ASSERT_TRUE(bad.empty()) << render(bad, nullptr);
-  for (size_t o = 0; o < outputs.size(); ++o) {
-    ASSERT_TRUE(outputs[o].guarded()) << "output " << o << " was overrun\n" << text;
-    const DType d = outputs[o].dtype;
-    for (int64_t i = 0; i < outputs[o].count; ++i) {
-      const void* got = outputs[o].data() + i * byte_size(d);
-      const void* want = expected[o].data() + i * byte_size(d);
-      if (is_real(d))
-        ASSERT_TRUE(close(load_real(d, got), load_real(d, want), d, how))
-            << "output " << o << " element " << i << ": " << load_real(d, got) << ", not " << load_real(d, want)
-            << " on " << name(isa) << ", seed " << seed << "\n"
-            << text;
-      else
-        ASSERT_EQ(load_integer(d, got), load_integer(d, want))
-            << "output " << o << " element " << i << " on " << name(isa) << ", seed " << seed << "\n"
-            << text;
-    }
-  }
-  for (const Memory& m : inputs) ASSERT_TRUE(m.guarded());
-  // The same bits with another number of threads.
-  std::vector<Memory> again = before;
-  ThreadPool pool(3);
-  run.executor = &pool;
-  ASSERT_TRUE(built->run(views(inputs, l.inputs), how.scalars, views(again, l.outputs), *bound, run).empty());
-  for (size_t o = 0; o < outputs.size(); ++o)
-    ASSERT_EQ(std::memcmp(again[o].bytes.data(), outputs[o].bytes.data(), again[o].bytes.size()), 0)
-        << "threads change the result\n"
-        << text;
+  TileCase(*program, built->lowered(), how, seed, where).run_natively(*built);
 }
 
 inline void compare(const std::string& text, const Compared& how = {}, uint64_t seed = 1) {
@@ -148,6 +202,13 @@ inline void compare(const std::string& text, const Compared& how = {}, uint64_t 
     compare(text, how, seed, isa);
     if (::testing::Test::HasFatalFailure()) return;
   }
+}
+
+// Also on arm64, where it can be emulated.
+inline void compare_with_arm64(const std::string& text, const Compared& how = {}, uint64_t seed = 1) {
+  compare(text, how, seed);
+  if (host_isa() == Isa::neon || !can_run_arm64() || ::testing::Test::HasFatalFailure()) return;
+  compare(text, how, seed, Isa::neon);
 }
 
 }  // namespace cleave::testing
