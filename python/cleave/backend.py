@@ -54,6 +54,31 @@ def _storage_order(val) -> list | None:
     return None if order == sorted(order) or 0 in strides else order
 
 
+def _dense(val) -> bool:
+    """Whether the elements fill the memory from its start on, in some order of the axes."""
+    strides, step = [_hint(n) for n in val.stride()], 1
+    for axis in reversed(_storage_order(val) or range(val.dim())):
+        n = _hint(val.shape[axis])
+        if n != 1 and strides[axis] != step:
+            return False
+        step *= n
+    return _hint(val.storage_offset()) == 0
+
+
+def _returned_views(module) -> set:
+    """Views that are returned with a place in memory of their own, and the views that these are views of: they stay views of what
+    they are taken from. (The caller may make the same views of an argument that has changed.)"""
+    found = set()
+    outputs = next(n for n in module.graph.nodes if n.op == "output").args[0]
+    for node in outputs if isinstance(outputs, (tuple, list)) else (outputs,):
+        if not isinstance(node, torch.fx.Node) or not isinstance(node.meta.get("val"), torch.Tensor) or _dense(node.meta["val"]):
+            continue
+        while node.op == "call_function" and getattr(node.target, "is_view", False):
+            found.add(node.name)
+            node = node.args[0]
+    return found
+
+
 _BYTE = torch.zeros(1, dtype=torch.uint8)
 
 
@@ -146,8 +171,10 @@ def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: 
     work = {n.name: _flops(n) for n in nodes}
     with unset_fake_temporarily():
         refused = fx.refusals(module)
-    left = {n.name: refused.get(n.name, aten.name_of(n.target)) for n in nodes}
-    partitioner = CapabilityBasedPartitioner(module, _Supported(refused), allows_single_node_partition=True)
+    views = _returned_views(module)
+    left = {n.name: refused.get(n.name, aten.name_of(n.target)) for n in nodes if n.name not in views}
+    work.update({name: 0.0 for name in views})
+    partitioner = CapabilityBasedPartitioner(module, _Supported({*refused, *views}), allows_single_node_partition=True)
     fused = partitioner.fuse_partitions(partitioner.propose_partitions())
     # The dimensions that come in as numbers.
     dims = {str(n.meta["val"]): n for n in fused.graph.nodes if n.op == "placeholder" and isinstance(n.meta.get("val"), torch.SymInt)}

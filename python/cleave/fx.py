@@ -125,6 +125,9 @@ def refusals(module) -> dict:
             if source.name in why:
                 why |= {user.name: why[source.name] for user in source.users}
                 given(node)
+        elif any(may_be_negative(n.meta.get("val")) for n in node.all_input_nodes):
+            why[node.name] = f"{aten.name_of(node.target)} (with an integer that may be negative)"
+            given(node)
         elif bad := next((unreadable[n.name] for n in node.all_input_nodes if n.name in unreadable), ""):
             why[node.name] = f"{aten.name_of(node.target)} ({bad})"
             given(node)
@@ -137,6 +140,14 @@ def refusals(module) -> dict:
         else:
             given(node)
     return why
+
+
+def may_be_negative(val) -> bool:
+    """Whether it is a number that comes in and is no extent."""
+    if not isinstance(val, torch.SymInt):
+        return False
+    ranges = val.node.shape_env.var_to_range
+    return any(symbol in ranges and bool(ranges[symbol].lower < 0) for symbol in val.node.expr.free_symbols)
 
 
 def plain(error) -> str:
@@ -210,7 +221,7 @@ def declare_dims(builder, shapes, ranges=None, least=None, occupied=()) -> dict:
                     if name not in seen:
                         seen[name] = _example(n.node.shape_env, symbol)
                         bounds = (n.node.shape_env.var_to_range if ranges is None else ranges).get(symbol)
-                        low = max(0, int(bounds.lower)) if bounds is not None else 0
+                        low = 0 if bounds is None or bounds.lower < 0 else int(bounds.lower)
                         low = least if least is not None and low == 2 else low
                         low = max(low, 1) if name in occupied else low
                         high = int(bounds.upper) if bounds is not None and bounds.upper < 2**31 else 2**31

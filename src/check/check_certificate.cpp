@@ -28,7 +28,6 @@ std::string shape_difference(const Graph& a, const Graph& b) {
     std::vector<std::string> out;
     for (ValueId v : g.leaves())
       out.push_back(fmt::format("{} {}: {}", info(g.producer(v).op).name, g.value(v).name, print(g.syms(), g.type(v))));
-    std::sort(out.begin(), out.end());
     for (const auto& o : g.outputs())
       out.push_back(fmt::format("output {}: {}", o.name, print(g.syms(), g.type(o.value))));
     return out;

@@ -68,6 +68,14 @@ CLI::Validator at_least(double least) {
       },
       "");
 }
+CLI::Validator a_seed() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        const bool good = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+        return good ? std::string() : fmt::format("`{}` is not a whole number from 0 on", text);
+      },
+      "");
+}
 CLI::Validator not_empty() {
   return CLI::Validator([](const std::string& text) { return std::string(text.empty() ? "the path is empty" : ""); },
                         "");
@@ -164,7 +172,7 @@ class Command {
     sub->add_option("--db", a_.database, "the tuning database (default: tunings.db in the cache folder)")
         ->envname("CLEAVE_DB");
     sub->add_flag("--no-cache", a_.no_cache, "keep nothing, use nothing that was kept");
-    sub->add_option("--seed", a_.seed, "of random data and of the search")->envname("CLEAVE_SEED");
+    sub->add_option("--seed", a_.seed, "of random data and of the search")->envname("CLEAVE_SEED")->check(a_seed());
   }
   void takes_pipeline(CLI::App* sub) {
     takes_machine(sub);
@@ -276,7 +284,7 @@ class Command {
     s = verb("check", "Verify an equivalence certificate again.", "cleave check out/attention/certificate.json",
              [this] { return check(); });
     takes_input(s, "a certificate, or the artefact folder that it lies in");
-    s->add_option("--seed", a_.seed, "of the data that the steps are evaluated on");
+    s->add_option("--seed", a_.seed, "of the data that the steps are evaluated on")->check(a_seed());
 
     s = verb("explain", "How a graph follows from the input graph, in sentences.",
              "cleave explain out/attention --step 1", [this] { return explain(); });

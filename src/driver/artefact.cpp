@@ -28,8 +28,14 @@ class Reader {
     TRY_ASSIGN(*source_, read_text(folder_ / file));
     return source_;
   }
-  Result<graph::Graph> graph(const fs::path& file) {
+  // With the hash that its text has to have, where one is known.
+  Result<graph::Graph> graph(const fs::path& file, const std::string& hash = "") {
     TRY_ASSIGN(const SourceText* t, text(file));
+    if (!hash.empty() && hash != "sha256:" + sha256_hex(std::as_bytes(std::span(t->text))))
+      return diagnose(Code::bad_artefact, folder_.string(),
+                      fmt::format("{} was changed since it was written (manifest.json has another hash); optimize the "
+                                  "changed graph to have a program of it",
+                                  file.string()));
     return graph::parse(*t, constant_loader((folder_ / file).parent_path().string()));
   }
 
@@ -46,13 +52,14 @@ Result<Artefact> load_artefact(const std::string& folder, SourceText* source) {
   Reader read(at, source);
   TRY_ASSIGN(const SourceText* manifest, read.text("manifest.json"));
   TRY_ASSIGN(const Manifest m, parse_manifest(folder, manifest->text));
-  TRY_ASSIGN(graph::Graph input, read.graph("graph/input.graph"));
+  TRY_ASSIGN(graph::Graph input, read.graph("graph/input.graph", m.graph_hash));
   TRY_ASSIGN(graph::Graph best, read.graph("graph/best.graph"));
   TRY_ASSIGN(const SourceText* program_text, read.text(m.program));
   const std::string program_hash = "sha256:" + sha256_hex(std::as_bytes(std::span(program_text->text)));
   TRY_ASSIGN(tile::Program program, tile::parse(*program_text));
   TRY_ASSIGN(const SourceText* machine_text, read.text(m.machine));
   TRY_ASSIGN(Machine machine, parse_machine(*machine_text));
+  if (source) *source = {folder, ""};  // what comes now concerns the whole
   Artefact out{m.name, folder, std::move(input),   std::move(best), std::move(program), std::nullopt,
                {},     "",     std::move(machine), m.threads,       m.dispatch};
   std::vector<std::string> open, known;

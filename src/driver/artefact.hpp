@@ -34,7 +34,7 @@ Result<Artefact> load_artefact(const std::string& folder, SourceText* source = n
 
 // The parts of a manifest that loading needs (manifest_json.cpp).
 struct Manifest {
-  std::string name, code_key, program, object, object_hash, program_hash, machine;
+  std::string name, code_key, program, object, object_hash, program_hash, graph_hash, machine;
   int threads = 1;
   Dispatch dispatch;
 };

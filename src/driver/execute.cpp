@@ -93,7 +93,8 @@ Diagnostics read_inputs(const std::vector<std::string>& files, std::vector<tune:
     if (array->dtype != to.dtype)
       return {
           diagnose(Code::wrong_input, to.name,
-                   fmt::format("`{}` has the dtype {}, {} is needed", files[i], name(array->dtype), name(to.dtype)))};
+                   fmt::format("`{}` has the dtype {}, {} is needed{}", files[i], name(array->dtype), name(to.dtype),
+                               to.dtype == DType::bf16 ? " (in a .npy file: two bytes an element, dtype V2)" : ""))};
     if (array->shape != to.extents)
       return {diagnose(Code::wrong_input, to.name,
                        fmt::format("`{}` has the shape [{}], [{}] is needed", files[i], fmt::join(array->shape, ", "),

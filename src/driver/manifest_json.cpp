@@ -114,6 +114,7 @@ Result<Manifest> parse_manifest(const std::string& folder, const std::string& te
   if (j.contains("files")) {
     m.object_hash = word(j["files"], m.object.c_str());
     m.program_hash = word(j["files"], m.program.c_str());
+    m.graph_hash = word(j["files"], "graph/input.graph");
   }
   if (j.contains("tuned") && j["tuned"].is_object() && j["tuned"].contains("threads") &&
       j["tuned"]["threads"].is_number_integer())

@@ -204,7 +204,8 @@ Diagnostics schedule_graphs(Compilation& c) {
   std::set<std::string> seen;
   std::map<std::string, std::vector<size_t>> refused;
   const auto no_time = over(c, kScheduleShare);
-  for (size_t i = 0; i < c.equal.size() && !no_time(); ++i) {
+  for (size_t i = 0; i < c.equal.size(); ++i) {
+    if (c.unscheduled = no_time(); c.unscheduled) break;
     if (c.equal[i].copies) continue;
     auto candidates = [&]() -> Result<std::vector<schedule::Candidate>> {
       try {
@@ -262,7 +263,7 @@ Diagnostics tune_candidates(Compilation& c) {
   auto outcome = tune::tune(*c.problem, *c.unfused, c.proposals, compiler, o);
   if (!outcome) return outcome.errors();
   c.outcome = std::move(*outcome);
-  if (c.outcome->stop == tune::Stop::exhausted && !c.search.saturated && over(c, kSearchShare)())
+  if (c.outcome->stop == tune::Stop::exhausted && (c.unscheduled || (!c.search.saturated && over(c, kSearchShare)())))
     c.outcome->stop = c.options.interrupted() ? tune::Stop::interrupted : tune::Stop::budget;
   for (const std::string& n : c.outcome->notes) c.notes.push_back(n);
   remember(c, known);

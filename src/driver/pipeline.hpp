@@ -69,6 +69,7 @@ struct Compilation {
   bool machine_measured = false;
   std::optional<schedule::Candidate> unfused;
   std::vector<tune::Proposal> proposals;   // best predicted first
+  bool unscheduled = false;                // graphs were left when the time for scheduling was over
   std::unique_ptr<tune::Problem> problem;  // tune
   std::optional<tune::Outcome> outcome;
   std::vector<RangeEnd> ends;  // tune

@@ -149,7 +149,9 @@ Machine measured(Machine m) {
   m.gigahertz = m.peak_gflops / (2.0 * m.fma_pipes * m.f32_lanes());
   m.l2_gbytes = measure_read_gbytes(m.l2_bytes / 2);
   m.l3_gbytes = measure_read_gbytes(std::min(m.l3_bytes / 4, std::max(m.l2_bytes * 4, m.l3_bytes / 8)));
-  m.dram_gbytes = measure_read_gbytes(std::max<int64_t>(4 * m.l3_bytes, 64 << 20));
+  // (A virtual machine shows a cache that it shares with others: what it gets of it is less than this.)
+  constexpr int64_t kMost = 512 << 20;
+  m.dram_gbytes = measure_read_gbytes(std::clamp<int64_t>(4 * m.l3_bytes, 64 << 20, kMost));
   return m;
 }
 

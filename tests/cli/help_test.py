@@ -18,6 +18,7 @@ class Help(CliTest):
         self.fails(2, "error[CLV7002]", "optimize")
         self.fails(2, "is not a time", "optimize", "x.graph", "--budget", "soon")
         self.fails(2, "NAME=N", "optimize", "x.graph", "--dim", "S")
+        self.fails(2, "`-1` is not a whole number", "optimize", "x.graph", "--seed", "-1")
         self.fails(2, "lies outside", "optimize", "x.graph", "--dim", "S=1..8@9")
         self.fails(2, "is no pass", "optimize", "x.graph", "--disable", "magic")
         self.fails(2, "cannot be left out", "optimize", "x.graph", "--disable", "import")

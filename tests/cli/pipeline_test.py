@@ -91,6 +91,11 @@ class Pipeline(CliTest):
 
         if r["certificate"]:
             self.assertIn("accepted", self.ok("check", "out/tiny"))
+        # A graph that is not the one of the program any more.
+        text = (folder / "graph/input.graph").read_text()
+        (folder / "graph/input.graph").write_text(text.replace("graph tiny", "graph tinny"))
+        self.fails(3, "graph/input.graph was changed since it was written", "run", "out/tiny")
+        (folder / "graph/input.graph").write_text(text)
         # The script runs the optimisation again.
         done = subprocess.run([str(folder / "repro.sh"), "-q"], capture_output=True, text=True, timeout=120,
                               env=dict(os.environ, CLEAVE=cleave_cli.CLEAVE, CLEAVE_CACHE_DIR=self.cache))
@@ -109,6 +114,14 @@ class Pipeline(CliTest):
         self.ok("run", path, "--inputs", "x.npy", "y.npy", "--outputs", "results")
         self.assertEqual(read_npy(self.folder / "results/Z.npy"), (11, 22, 33, 14, 25, 36))
         self.fails(3, "[2, 3] is needed", "run", path, "--inputs", "y.npy", "y.npy")
+
+    def test_infinities_may_meet_in_another_order(self):
+        path = self.file("chain.graph", "graph c {\n  input A: f32[33, 1]\n  input B: f32[16, 1]\n  input W: f32[16, 19]\n"
+                         "  P = contract(\"m k, n k -> m n\", A, B)\n  output C = contract(\"p q, q z -> p z\", P, W)\n}\n")
+        self.file("a.npy", npy([33, 1], [float("inf") if i == 3 else i for i in range(33)]))
+        self.file("b.npy", npy([16, 1], [(-1) ** i * (i + 1) for i in range(16)]))
+        self.file("w.npy", npy([16, 19], [(i * 7 % 11) - 5 for i in range(304)]))
+        self.ok("run", path, "--inputs", "a.npy", "b.npy", "w.npy", "--check")
 
     def test_every_stage_prints_and_reads_back(self):
         texts = {s: self.ok("show", self.tiny, "--dim", "S=16", "--stage", s) for s in STAGES}

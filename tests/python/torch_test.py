@@ -585,6 +585,32 @@ class Backend(unittest.TestCase):
                 torch.testing.assert_close(compiled(b, b), f(a, a))
                 torch.testing.assert_close(compiled(torch.zeros(3), torch.zeros(3)), torch.zeros(3))
 
+    def test_returned_views_lie_where_eager_has_them(self):
+        def columns():
+            z = torch.arange(12.).view(3, 4)
+            return z[:, :3], z[:, 1:]
+
+        def turns():
+            z = torch.arange(8.)
+            return z[0::2], z[1::2]
+
+        cases = [(lambda x, y: (x.mul_(2), y + 1), columns), (lambda x, y: (x.mul_(2), y.add_(x)), turns),
+                 (lambda x, y: ((x + 1)[:, 1:], y.t()), columns), (lambda x, y: ((x + 1).t()[1:], (y * 2)[::2]), columns)]
+        for f, made in cases:
+            a, b = made(), made()
+            with torch.no_grad():
+                want, got = f(*a), self.compiled(f, options={"quiet": True})(*b)
+            for x, y in [*zip(want, got), *zip(a, b)]:
+                torch.testing.assert_close(y, x)
+                self.assertEqual((y.stride(), y.storage_offset()), (x.stride(), x.storage_offset()))
+
+    def test_integers_that_are_no_extents(self):
+        compiled = self.compiled(lambda x, k: (x @ x).relu() + k, options={"quiet": True})
+        x = torch.randn(5, 5)
+        with torch.no_grad():
+            for k in (2, 3, 0, -4, 7):
+                torch.testing.assert_close(compiled(x, k), (x @ x).relu() + k)
+
     def compiled(self, module, **options):
         torch._dynamo.reset()
         return torch.compile(module, backend="cleave", **options)

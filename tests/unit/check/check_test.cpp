@@ -213,6 +213,14 @@ TEST(Check, WhateverIsChangedLeftOutOrMovedIsRefusedAtItsStep) {
   EXPECT_THAT(refused([](auto& c) { c["steps"][0] = nullptr; }), HasSubstr("step 1 of the certificate"));
 }
 
+// Inputs go by their places.
+TEST(Check, InputsInAnotherOrderAreRefused) {
+  auto j = sound();
+  const std::string x = "  input X: f32[S, K]\n", w = "  input W: f32[K, N]\n";
+  j["result"] = replaced(kStep, x + w, w + x);
+  EXPECT_THAT(refusal(j), HasSubstr("step 2 of the certificate (`stabilise`)"));
+}
+
 // Members that have no meaning, cannot be what they are, or stand twice are no part of what was judged.
 TEST(Check, WhatHasNoMeaningIsRefused) {
   EXPECT_THAT(refusal([] {
