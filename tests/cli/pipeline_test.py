@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import re
 import signal
 import struct
@@ -145,6 +146,28 @@ class Pipeline(CliTest):
         self.assertEqual(self.json("run", "tile.tile")["outputs"][0]["not_finite"], 0)
         self.fails(2, "is none of", "show", self.tiny, "--stage", "bytecode")
         self.fails(2, "cannot be made", "show", "tile.tile", "--stage", "graph")
+
+    def test_code_for_another_processor_is_shown_and_not_run(self):
+        if platform.machine() == "aarch64":
+            self.skipTest("arm64 is what runs here")
+        arm = self.file("arm.machine", 'machine "an arm64 server"\nisa = neon\nvector_registers = 32\ncores = 4\n')
+        options = ["--machine", arm, "--dim", "S=16"]
+        path = self.file("tiny.graph", TINY)
+        vec = self.file("tiny.vec", self.ok("show", path, "--stage", "vec", *options))
+        for arguments in ([path, *options], [vec, "--machine", arm]):
+            self.assertIn('target triple = "aarch64-', self.ok("show", *arguments, "--stage", "llvm"))
+            self.assertRegex(self.ok("show", *arguments, "--stage", "asm"), r"fmla\tv\d+\.4s")
+        for arguments in (["optimize", path, *options], ["run", path, *options]):
+            done = self.fails(6, "error[CLV6003]: this processor cannot run code for `neon`", *arguments)
+            self.assertIn("show --stage asm", done.stderr)
+
+    def test_code_keeps_to_the_instruction_set_of_the_machine(self):
+        if "avx512" not in self.ok("targets"):
+            self.skipTest("no AVX-512 here")
+        avx2 = self.file("avx2.machine", 'machine "older"\nisa = avx2\nvector_bytes = 32\n')
+        text = self.ok("show", self.file("tiny.graph", TINY), "--stage", "asm", "--dim", "S=16", "--machine", avx2)
+        self.assertIn("ymm", text)
+        self.assertNotRegex(text, "zmm|%k[1-7]|mm(1[6-9]|2[0-9]|3[01])")
 
     def test_examples_show_every_stage(self):
         for example, dims in [("attention", []), ("attention_causal", []), ("gqa_decode", ["--dim", "L=512"]), ("rmsnorm_linear", []), ("swiglu", [])]:
