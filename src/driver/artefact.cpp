@@ -31,12 +31,13 @@ class Reader {
   // With the hash that its text has to have, where one is known.
   Result<graph::Graph> graph(const fs::path& file, const std::string& hash = "") {
     TRY_ASSIGN(const SourceText* t, text(file));
+    TRY_ASSIGN(graph::Graph g, graph::parse(*t, constant_loader((folder_ / file).parent_path().string())));
     if (!hash.empty() && hash != "sha256:" + sha256_hex(std::as_bytes(std::span(t->text))))
       return diagnose(Code::bad_artefact, folder_.string(),
                       fmt::format("{} was changed since it was written (manifest.json has another hash); optimize the "
                                   "changed graph to have a program of it",
                                   file.string()));
-    return graph::parse(*t, constant_loader((folder_ / file).parent_path().string()));
+    return g;
   }
 
  private:
