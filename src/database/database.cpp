@@ -173,10 +173,12 @@ Result<Database> Database::open(const std::string& path, Mode mode) {
   // SQLite opens what it cannot write for reading; say so before an hour of tuning is lost.
   if (state->writes && sqlite3_db_readonly(state->db, "main") == 1)
     return diagnose(Code::database_unusable, path, "it is read only");
+  // In one transaction: between two reads another process may make the tables.
+  if (!state->exec("BEGIN")) return state->error();
   const auto version = state->number("PRAGMA user_version"), application = state->number("PRAGMA application_id");
   if (!version || !application) return state->error();
   const auto tables = state->number("SELECT count(*) FROM sqlite_master");
-  if (!tables) return state->error();
+  if (!tables || !state->exec("COMMIT")) return state->error();
   if (*tables > 0 && *application != kApplication)
     return diagnose(Code::database_corrupt, path, "it is another program's database");
   if (*version > kSchema) return diagnose(Code::database_newer, path, *version, kSchema);
