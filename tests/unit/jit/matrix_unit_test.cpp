@@ -80,7 +80,8 @@ TEST(MatrixUnit, TextReadsBack) {
   EXPECT_THAT(text, ::testing::HasSubstr("[2, 1, 1]"));
 }
 
-// C = A B with rows of B in pairs, made from rows or from columns; depths and widths that leave something over.
+// C = A B with rows of B in pairs, made from rows or from columns; depths and widths that leave something over. What
+// stands beside a row of A of an odd depth is an infinity, which times 0 would be NaN.
 std::string product(int64_t m, int64_t n, int64_t k, int64_t panel, bool turned, const std::string& how) {
   return fmt::format(R"(
 tile product {{
@@ -98,6 +99,9 @@ tile product {{
     }}
   }}
   kernel multiply {{
+    nest (i < {m}, k < {even}) {{
+      a[i, k] = -inf:f32
+    }}
     nest (i < {m}, k < {k}) {{
       a[i, k] = A[i, k]
     }}
