@@ -543,18 +543,18 @@ class Converter {
     const ExprId three[] = {*guard, x, zero};
     return s().call(leir::Function::if_then_else, three);
   }
+  ExprId compared(ExprId p, leir::Comparison by, ExprId q) {
+    const ExprId two[] = {p, q};
+    const leir::Comparison signs[] = {by};
+    return s().compare(two, signs);
+  }
+  ExprId chosen(ExprId condition, ExprId p, ExprId q) {
+    const ExprId three[] = {condition, p, q};
+    return s().call(leir::Function::if_then_else, three);
+  }
   ExprId apply(const tile::Node& n, const tile::Apply& a) {
     std::vector<ExprId> x;
     for (tile::NodeId o : a.operands) x.push_back(value(o));
-    const auto compared = [&](ExprId p, leir::Comparison by, ExprId q) {
-      const ExprId two[] = {p, q};
-      const leir::Comparison signs[] = {by};
-      return s().compare(two, signs);
-    };
-    const auto chosen = [&](ExprId c, ExprId p, ExprId q) {
-      const ExprId three[] = {c, p, q};
-      return s().call(leir::Function::if_then_else, three);
-    };
     // 0 where the divisor is 0.
     const auto safe = [&](leir::Op op) {
       const ExprId zero = number(0), divisor = value(a.operands[1]), nothing = number(0);
@@ -613,15 +613,6 @@ class Converter {
     for (tile::NodeId n : a.operands) keep(n.index);
     const auto x = [&] { return value(a.operands[0]); };
     const auto y = [&] { return value(a.operands[1]); };
-    const auto compared = [&](ExprId p, leir::Comparison by, ExprId q) {
-      const ExprId two[] = {p, q};
-      const leir::Comparison signs[] = {by};
-      return s().compare(two, signs);
-    };
-    const auto chosen = [&](ExprId c, ExprId p, ExprId q) {
-      const ExprId three[] = {c, p, q};
-      return s().call(leir::Function::if_then_else, three);
-    };
     const auto negative = [&](ExprId p) { return compared(p, leir::Comparison::lt, number(0)); };
     const ExprId rest = compared(s().binary(leir::Op::mod, x(), y()), leir::Comparison::ne, number(0));
     const ExprId apart = compared(negative(x()), leir::Comparison::ne, negative(y()));
