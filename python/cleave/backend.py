@@ -15,6 +15,9 @@ import sys
 import threading
 
 import torch
+# The order in which torch.compile takes these up: a thread that does so at the same time holds one and waits for the other if it is
+# another.
+import torch._inductor.compiler_bisector
 import torch._dynamo.backends.registry
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
