@@ -17,6 +17,9 @@ Result<std::vector<uint8_t>> leir_object(llvm::Module& module, const LeirOptions
     if (f.isDeclaration()) continue;
     f.addFnAttr("target-cpu", o.target.cpu);
     f.addFnAttr("target-features", o.target.features);
+    // No value needs vectors of 512 bits: where the processor prefers 256, as clang does, neighbouring addresses are
+    // not put into wider ones.
+    f.addFnAttr("min-legal-vector-width", "0");
   }
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
