@@ -32,16 +32,19 @@ def given(array):
         return array
     import numpy
 
+    shown = f"a {type(array).__name__}"
     if not isinstance(array, numpy.ndarray):
         try:
             array = numpy.from_dlpack(array) if hasattr(array, "__dlpack__") else numpy.asarray(array)
         except (TypeError, ValueError, BufferError, RuntimeError) as error:
-            raise InvalidError(f"a {type(array).__name__} is no array: {error}",
+            raise InvalidError(f"{shown} is no array: {error}",
                                hint="numpy arrays, torch tensors and what has __dlpack__ are arrays") from None
     if not array.dtype.isnative:
         raise InvalidError(f"an array's numbers are in another order of bytes than this machine's ({array.dtype.str})",
                            node=array.dtype.str, hint='x.astype(x.dtype.newbyteorder("="))')
     if array.dtype.kind not in "biufc" and not (array.dtype.kind == "V" and array.dtype.names is None):
+        if not array.ndim:
+            raise InvalidError(f"{shown} is no array", hint="numpy arrays, torch tensors and what has __dlpack__ are arrays")
         raise UnsupportedError(f"arrays of {array.dtype} are not supported", node=str(array.dtype),
                                hint=f"convert it to one of {' '.join(DTYPES)}")
     return array

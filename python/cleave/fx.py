@@ -322,10 +322,10 @@ class Exported:
         if set(order) == set(kwargs):
             kwargs = {name: kwargs[name] for name in order}
         given, spec = pytree.tree_flatten((args, kwargs))
-        if len(given) != len(self.user_inputs):
+        if self.in_spec is None and len(given) != len(self.user_inputs):
             raise InvalidError(f"{len(given)} arguments are given, the program has {len(self.user_inputs)}")
         if self.in_spec is not None and spec != self.in_spec:
-            raise InvalidError(f"the arguments have the structure {spec}, the program was made for {self.in_spec}")
+            raise InvalidError(f"the arguments are {_call_text(spec)}, the program was made for {_call_text(self.in_spec)}")
         for value, held, name in zip(given, self.user_inputs, self.input_names):
             if held is not None and value != held[0]:
                 raise InvalidError(f"the argument `{name}` is {value!r}, the program was made for {held[0]!r}", node=name,
@@ -438,6 +438,17 @@ def _share_memory(a, b) -> bool:
     return a is not None and b is not None and a[0] < b[1] and b[0] < a[1]
 
 
+class _Tensor:
+    def __repr__(self):
+        return "tensor"
+
+
+def _call_text(spec) -> str:
+    """The arguments of a call as they are written: (tensor, [tensor, tensor], x=tensor)."""
+    args, kwargs = pytree.tree_unflatten([_Tensor()] * spec.num_leaves, spec)
+    return f"({', '.join([repr(a) for a in args] + [f'{name}={value!r}' for name, value in kwargs.items()])})"
+
+
 def _module_of(function):
     """A function as a module, as torch.export wants it: with the function's own parameters, which dynamic_shapes names."""
     module = torch.nn.Module()
@@ -481,6 +492,8 @@ def _export(what, args, kwargs, dynamic_shapes) -> Exported:
         with torch.no_grad():
             program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:  # torch.export raises many kinds
-        raise InvalidError(f"torch.export: {error}", hint="torch.export.draft_export(...) explains what it could not trace") from error
+        hint = ("torch.export.draft_export(...) explains what it could not trace" if args or kwargs else
+                "PyTorch traces it on example arguments, a tuple behind it: (module, (x,))")
+        raise InvalidError(f"torch.export: {error}", hint=hint) from error
     names = _named_axes(module, tuple(args), dict(kwargs or {}), dynamic_shapes)
     return Exported(program, "".join(c if c.isalnum() else "_" for c in name) or "module", names)

@@ -103,6 +103,17 @@ class Modules(unittest.TestCase):
         torch.testing.assert_close(got["sum"], want["sum"])
         torch.testing.assert_close(got["both"][0], want["both"][0])
         self.assertIs(got["both"][1], args[0][1], "an input that is returned stays the same tensor")
+        for wrong, scale, text in [((args[0][:1],), torch.tensor(2.0), r"\(\(tensor,\), scale=tensor\), .*\(\(tensor, tensor\), scale=tensor\)"),
+                                   ((list(args[0]),), torch.tensor(2.0), r"\(\[tensor, tensor\], scale=tensor\)"),
+                                   (((args[0][0], None),), torch.tensor(2.0), "None|scale"), (args, "2", "a str is no array")]:
+            with self.assertRaisesRegex(cleave.InvalidError, text):
+                result(*wrong, scale=scale)
+
+    def test_example_arguments_are_asked_for(self):
+        for take in cleave.optimize, cleave.compile:
+            with self.assertRaises(cleave.InvalidError) as caught:
+                take(torch.nn.Linear(4, 4).eval())
+            self.assertIn("(module, (x,))", caught.exception.hint)
 
     def test_buffers_that_change(self):
         class Counter(torch.nn.Module):
