@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <ranges>
 #include <set>
+#include <utility>
 
 #include "algebra/field.hpp"
 #include "algebra/normal.hpp"
@@ -303,6 +305,22 @@ struct Direct {
 
 }  // namespace
 
+namespace {
+
+// Means of leaves that sums and differences bring together: those that cancel in a difference, and those in a sum.
+std::map<uint32_t, double> alike(const std::set<uint32_t>& leaves) {
+  std::map<uint32_t, double> out;
+  for (uint32_t s : leaves) out[s] = 32768;
+  return out;
+}
+std::map<uint32_t, double> alternating(const std::set<uint32_t>& leaves) {
+  std::map<uint32_t, double> out;
+  for (double mean = 32768; uint32_t s : leaves) out[s] = std::exchange(mean, -mean);
+  return out;
+}
+
+}  // namespace
+
 Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId> reference, uint64_t seed)
     : form_(form), reference_(std::move(reference)) {
   Contents contents;
@@ -358,11 +376,20 @@ Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId>
     return std::round(8 * normal_at(seed + 5, s, c)) / 8 + mean;  // coarse enough that adding such numbers is exact
   };
   size_t shared = 0;
-  for (const std::set<uint32_t>& together : contents.differences)
-    if (++shared <= kDifferences)
-      cases_.push_back({fmt::format("a mean of 32768 in the inputs {}", fmt::join(together, ", ")),
-                        [near, together](uint32_t s, auto c) { return near(together.contains(s) ? 32768 : 0, s, c); },
+  for (const std::set<uint32_t>& together : contents.differences) {
+    if (++shared > kDifferences) break;
+    for (const std::map<uint32_t, double>& means : {alike(together), alternating(together)})
+      cases_.push_back({fmt::format("means of {} in the inputs {}", fmt::join(means | std::views::values, ", "),
+                                    fmt::join(means | std::views::keys, ", ")),
+                        [near, means](uint32_t s, auto c) {
+                          const auto it = means.find(s);
+                          return near(it == means.end() ? 0 : it->second, s, c);
+                        },
                         Case::ordinary, true});
+  }
+  if (leaves.size() > 1)
+    cases_.push_back({"a mean of 3000 in all inputs",
+                      [seed](uint32_t s, auto c) { return normal_at(seed + 4, s, c) + 3000; }, Case::ordinary, true});
   for (uint32_t leaf : leaves) {
     size_t numbers = 0;
     for (double number : contents.literals) {
@@ -390,6 +417,16 @@ Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId>
         {fmt::format("a mean of 32768 in input {}", leaf),
          [seed, near, leaf](uint32_t s, auto c) { return s == leaf ? near(32768, s, c) : normal_at(seed + 5, s, c); },
          Case::ordinary, true});
+    // 0 times infinity, and 0 over 0.
+    cases_.push_back({fmt::format("zeros in input {}", leaf),
+                      [seed, leaf](uint32_t s, auto c) {
+                        const double x = normal_at(seed + 9, s, c);
+                        return s == leaf && std::abs(x) < 0.5 ? 0.0 : x;
+                      },
+                      Case::poison});
+    cases_.push_back({fmt::format("nothing but zeros in input {}", leaf),
+                      [seed, leaf](uint32_t s, auto c) { return s == leaf ? 0.0 : normal_at(seed + 9, s, c); },
+                      Case::poison});
     // At several places where there are masks: what one leaves out must not come back as a factor (0 times NaN).
     for (int64_t place = 0; place < (masked ? 4 : 1); ++place)
       for (double poison : {kNan, kInfinity, -kInfinity})

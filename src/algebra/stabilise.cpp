@@ -443,12 +443,18 @@ class Stabiliser {
     return out;
   }
 
+  // A sum of exponentials, or of such sums of parts: never negative.
+  bool sums_exponentials(TermId t) const {
+    const Term& n = form_.at(t);
+    return n.kind == Kind::scaled_sum && (n.args.size() == 1 || sums_exponentials(n.args[1]));
+  }
+
   // log u of a sum of exponentials u whose maximum m is in the exponents: u is NaN where m is +inf, where m itself is
   // the logarithm. Without m (log_softmax, whose maximum has cancelled) it stays NaN, as in the source.
   TermId log_of_sum(Op op, TermId u, const Linear& e) {
     const TermId log = form_.map(op, {u});
     const Term& n = form_.at(u);
-    if (care_ == Care::least || n.kind != Kind::scaled_sum || n.args.size() > 1) return log;
+    if (care_ == Care::least || !sums_exponentials(u)) return log;
     const TermId m = form_.reduce(Op::amax, n.bound, n.args[0]);
     if (!e.contains(m)) return log;
     const TermId guarded = form_.map(Op::where, {form_.map(Op::eq, {m, lit(kInfinity, m)}), lit(0, m), log});
@@ -459,8 +465,7 @@ class Stabiliser {
   Pair logarithm(Op op, const Pair& a) {
     const double scale = op == Op::log ? 1 : 1 / std::log(2.0);
     // A sum of exponentials is positive, so the logarithm of a quotient by it may be taken apart.
-    const bool apart = a.den.valid() && !a.quot0 && a.unless_empty.empty() &&
-                       form_.at(a.den).kind == Kind::scaled_sum && form_.at(a.den).args.size() == 1;
+    const bool apart = a.den.valid() && !a.quot0 && a.unless_empty.empty() && sums_exponentials(a.den);
     Linear logs, exponents;
     add_to(exponents, a.e, scale);
     if (apart) {

@@ -317,20 +317,20 @@ Outcome compare_on(const Graph& x, const Graph& y, const Graph* given, const Dat
 namespace {
 
 // With `given`: a step on the way from there.
-std::string difference_in(const Graph& a, const Graph& b, const Graph* given, const CheckOptions& options,
-                          size_t* evaluations) {
-  if (Diagnostics bad = verify(b); !bad.empty()) return "the graph breaks a law: " + bad[0].message();
-  if (const std::string why = shape_difference(a, b); !why.empty()) return why;
+Outcome difference_in(const Graph& a, const Graph& b, const Graph* given, const CheckOptions& options,
+                      size_t* evaluations) {
+  if (Diagnostics bad = verify(b); !bad.empty()) return {"the graph breaks a law: " + bad[0].message()};
+  if (const std::string why = shape_difference(a, b); !why.empty()) return {why};
   Rng rng(options.seed);
   for (int draw = 0; draw < options.draws; ++draw) {
     const auto dims = extents_for(a, rng);
     const auto x = graph::bind(a, dims), y = graph::bind(b, dims);
-    if (!x.ok()) return "the extents do not fit: " + x.errors()[0].message();
-    if (!y.ok()) return "the extents do not fit: " + y.errors()[0].message();
+    if (!x.ok()) return {"the extents do not fit: " + x.errors()[0].message()};
+    if (!y.ok()) return {"the extents do not fit: " + y.errors()[0].message()};
     std::optional<Graph> first;
     if (given && given != &a) {
       auto r = graph::bind(*given, dims);
-      if (!r.ok()) return "the extents do not fit: " + r.errors()[0].message();
+      if (!r.ok()) return {"the extents do not fit: " + r.errors()[0].message()};
       first = std::move(*r);
     }
     // Small data shows what large data hides (an epsilon), and the other way round. Where an exponential overflows on
@@ -349,19 +349,21 @@ std::string difference_in(const Graph& a, const Graph& b, const Graph* given, co
     if (outcome.difference.empty() && draw < 2 && takes_any_integer(*x))
       if (Outcome other = compare_on(*x, *y, start, {1, true, true}, rng, options, evaluations); !other.overflow)
         outcome = std::move(other);
-    if (!outcome.difference.empty()) return outcome.difference;
-    // What is off by less than float64 can tell is off in exact arithmetic.
-    if (compare_exactly(x.value(), y.value(), rng.next(), std::min(options.max_elements, kExactElements)) ==
-        Exact::different)
-      return "exact arithmetic modulo random primes gives other outputs";
+    // What is off by less than float64 can tell is off in exact arithmetic, which also decides alone where a step on
+    // the way overflows whatever the data (exp(x + 1000) / exp(1000)).
+    const Exact exact =
+        compare_exactly(x.value(), y.value(), rng.next(), std::min(options.max_elements, kExactElements));
+    if (exact == Exact::different) return {"exact arithmetic modulo random primes gives other outputs"};
+    const bool decides = given && outcome.overflow && exact == Exact::equal;
+    if (!outcome.difference.empty() && !decides) return outcome;
   }
-  return "";
+  return {};
 }
 
 }  // namespace
 
 std::string difference(const Graph& a, const Graph& b, const CheckOptions& options, size_t* evaluations) {
-  return difference_in(a, b, nullptr, options, evaluations);
+  return difference_in(a, b, nullptr, options, evaluations).difference;
 }
 
 Result<CheckReport> check_certificate(std::string_view source, const CheckOptions& options) {
@@ -385,7 +387,9 @@ Result<CheckReport> check_certificate(std::string_view source, const CheckOption
   if (!input.ok()) return diagnose(Code::certificate_unreadable, "input: " + input.errors()[0].message());
   size_t evaluations = 0, number = 0;
   Graph before = input.value();
-  auto compare = [&](const std::string& rule, Result<Graph> after) -> std::optional<Diagnostic> {
+  // The last graph is judged beside the input graph as well, as thoroughly as here where the one before it overflows.
+  int last_draws = 1;
+  auto compare = [&](const std::string& rule, Result<Graph> after, bool last) -> std::optional<Diagnostic> {
     ++number;
     if (!after.ok())
       return diagnose(Code::certificate_refused, number, rule,
@@ -393,8 +397,11 @@ Result<CheckReport> check_certificate(std::string_view source, const CheckOption
     CheckOptions own = options;
     own.seed += number;
     const Graph* given = number == 1 ? &before : &*input;
-    if (const std::string why = difference_in(before, *after, given, own, &evaluations); !why.empty())
-      return diagnose(Code::certificate_refused, number, rule, why);
+    const Outcome outcome = difference_in(before, *after, given, own, &evaluations);
+    if (last && outcome.overflow)
+      last_draws = options.draws;
+    else if (!outcome.difference.empty())
+      return diagnose(Code::certificate_refused, number, rule, outcome.difference);
     before = std::move(after).value();
     return std::nullopt;
   };
@@ -417,17 +424,17 @@ Result<CheckReport> check_certificate(std::string_view source, const CheckOption
     // A step may leave out its graph only where a later one has it; then the two are judged together.
     if (!step.contains("graph")) {
       ++number;
-    } else if (auto bad = compare(rule, read(rule, step["graph"]))) {
+    } else if (auto bad = compare(rule, read(rule, step["graph"]), false)) {
       return *bad;
     }
     nlohmann::json own = step;
     own.erase("digest");
     if (auto bad = sealed(own, step.value("digest", nlohmann::json()), rule)) return *bad;
   }
-  if (auto bad = compare("stabilise", read("result", j["result"]))) return *bad;
+  if (auto bad = compare("stabilise", read("result", j["result"]), true)) return *bad;
   // On the way, what is NaN in the input graph may be anything; in the end it may not be a number.
   CheckOptions own = options;
-  own.draws = 1;
+  own.draws = last_draws;
   if (const std::string why = difference(*input, before, own, &evaluations); !why.empty())
     return diagnose(Code::certificate_refused, number, "stabilise", "beside the input graph, " + why);
   if (auto bad = sealed(j["result"], j.value("digest", nlohmann::json()), "stabilise")) return *bad;

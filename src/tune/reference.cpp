@@ -6,7 +6,9 @@
 #include <limits>
 #include <set>
 
+#include "algebra/stabilise.hpp"
 #include "base/rng.hpp"
+#include "graph/expand.hpp"
 
 namespace cleave::tune {
 
@@ -89,6 +91,12 @@ Result<Piece> evaluate_piece(const Problem& p, size_t output, const Box& box) {
   if (std::any_of(bound.begin(), bound.end(), [](double b) { return !std::isfinite(b); })) {
     TRY_ASSIGN(std::vector<oracle::Tensor> stored, oracle::evaluate(r.graph, arguments, {.round_to_storage = true}));
     piece.stored = std::move(stored.at(0));
+  }
+  const oracle::Tensor& value = piece.expected.value;
+  if (value.real() && std::any_of(value.reals.begin(), value.reals.end(), [](double v) { return std::isnan(v); })) {
+    TRY_ASSIGN(std::vector<oracle::Bounded> stable,
+               oracle::evaluate_with_bounds(algebra::stabilise(graph::expand_to_primitives(r.graph)), arguments));
+    piece.stable = std::move(stable.at(0));
   }
   return piece;
 }
@@ -202,11 +210,31 @@ bool masks_by_index(const Graph& g) {
   return false;
 }
 
+namespace {
+
+bool sums_products(const Graph& g, ValueId output) {
+  std::vector<ValueId> open{output};
+  std::vector<bool> seen(g.value_count());
+  while (!open.empty()) {
+    const ValueId v = open.back();
+    open.pop_back();
+    if (seen[v.index]) continue;
+    seen[v.index] = true;
+    const graph::Node& n = g.producer(v);
+    if (graph::info(n.op).category == graph::Category::contract) return true;
+    open.insert(open.end(), n.operands.begin(), n.operands.end());
+  }
+  return false;
+}
+
+}  // namespace
+
 Result<Reference> make_reference(const Problem& problem, const ReferenceOptions& options) {
   Reference out;
   const Graph& g = problem.graph;
   out.complete = evaluation_steps(g) <= options.complete_steps;
   out.masks_by_index = masks_by_index(g);
+  for (const graph::Output& o : g.outputs()) out.sums_products.push_back(sums_products(g, o.value));
   Rng rng(options.seed);
   for (size_t o = 0; o < g.outputs().size(); ++o) {
     const std::vector<int64_t> extents = g.extents(g.outputs()[o].value);
@@ -287,15 +315,23 @@ Verdict judge(const Reference& reference, const Results& results, const Verdict*
     const Piece& piece = reference.pieces[p];
     const oracle::Tensor got = results.tensor(piece.output, piece.box);
     oracle::Tensor expected = piece.expected.value;
+    std::vector<double> allowed = piece.expected.bound, errors(allowed.size());
     if (expected.real() && got.elements() == expected.elements())
       for (size_t i = 0; i < expected.reals.size(); ++i) {
-        if (!std::isnan(expected.reals[i]) || std::isnan(got.reals[i])) continue;
+        double& e = expected.reals[i];
+        const double g = got.reals[i];
+        if (std::isnan(e) == std::isnan(g)) continue;
         // Infinities of both signs meet in one order of the operations and not in another (docs/algebra.md).
-        if (!reference.masks_by_index && !std::isinf(got.reals[i])) continue;
-        expected.reals[i] = got.reals[i];
-        if (reference.masks_by_index) ++out.left_out;
+        if (std::isnan(g) ? std::isinf(e) && reference.sums_products[piece.output] : std::isinf(g)) {
+          e = g;
+        } else if (std::isnan(e) && piece.stable && std::isfinite(piece.stable->value.reals[i])) {
+          e = piece.stable->value.reals[i];
+          allowed[i] = piece.stable->bound[i];
+        } else if (std::isnan(e) && reference.masks_by_index) {
+          e = g;
+          ++out.left_out;
+        }
       }
-    std::vector<double> allowed = piece.expected.bound, errors(allowed.size());
     const double unit = scale[piece.output] > 0 ? scale[piece.output] : 1;
     const double loose = slack(piece, unit);
     for (size_t i = 0; i < allowed.size(); ++i) {
@@ -304,7 +340,8 @@ Verdict judge(const Reference& reference, const Results& results, const Verdict*
       if (std::isfinite(e)) allowed[i] = std::max(allowed[i], tolerance.absolute + tolerance.relative * std::fabs(e));
       errors[i] = e == g || (std::isnan(e) && std::isnan(g)) ? 0 : std::fabs(g - e);
       if (unfused && std::isfinite(unfused->errors[p][i])) allowed[i] = std::max(allowed[i], 2 * unfused->errors[p][i]);
-      if (std::isfinite(errors[i])) {
+      // (An error says nothing beside a value that memory cannot hold.)
+      if (std::isfinite(errors[i]) && std::isfinite(stored(expected, static_cast<int64_t>(i)))) {
         out.max_abs = std::max(out.max_abs, errors[i]);
         out.max_rel = std::max(out.max_rel, errors[i] / unit);
         if (allowed[i] > 0) out.worst = std::max(out.worst, errors[i] / allowed[i]);

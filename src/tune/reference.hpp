@@ -20,6 +20,9 @@ struct Piece {
   oracle::Bounded expected;
   // Every value rounded to its type, as storing all of them would; only when some element has no bound.
   std::optional<oracle::Tensor> stored;
+  // The stable form of the graph, where the graph as written has a NaN: exponentials that overflow in float64 have the
+  // values there that they stand for.
+  std::optional<oracle::Bounded> stable;
 };
 
 struct Reference {
@@ -29,6 +32,8 @@ struct Reference {
   // The graph masks elements with -inf by a comparison of indices: NaN and infinities there may be left out of a result
   // that they reach in the reference (docs/graph.md).
   bool masks_by_index = false;
+  // Outputs that products are summed on the way to: inf - inf and an infinity may stand for each other.
+  std::vector<bool> sums_products;
 };
 
 struct ReferenceOptions {

@@ -63,6 +63,34 @@ const Hard kHard[] = {
   output B = contract("m k, n k -> m n", t, y)
 })",
      [](const std::string& input, Rng& rng) { return input == "y" ? rng.normal() : around(65536, 0.125, rng); }},
+    {"a norm of a product of factors far from 0", R"(graph g {
+  input A: f32[5, 64]
+  input B: f32[5, 64]
+  output O = layer_norm(mul(A, B), axes=[1])
+})",
+     [](const std::string&, Rng& rng) { return 3000 + rng.normal(); }},
+    {"two norms of a product", R"(graph g {
+  input A: f32[5, 6, 4]
+  input B: f32[4, 6]
+  input C: f32[6, 4]
+  t = mul(unsqueeze(transpose(B, perm=[1, 0]), axes=[0]), A)
+  output P = layer_norm(div(unsqueeze(amax(C, axes=[0]), axes=[0, 1]), t), axes=[2])
+  output Q = layer_norm(t, axes=[2])
+})",
+     [](const std::string&, Rng& rng) { return 3000 + rng.normal(); }},
+    {"a norm as factor of a product of numbers far from 0", R"(graph g {
+  input A: f32[6, 8]
+  input C: f32[6, 5]
+  output O = contract("i j, i k -> j k", exp(layer_norm(A, axes=[1])), mul(C, C))
+})",
+     [](const std::string&, Rng& rng) { return 3000 + rng.normal(); }},
+    {"the square of a sum of numbers with opposite signs", R"(graph g {
+  input A: f32[6]
+  input B: f32[4, 6]
+  t = add(unsqueeze(A, axes=[0]), B)
+  output O = contract("k j, k j -> j k", t, t)
+})",
+     [](const std::string& input, Rng& rng) { return (input == "A" ? 3000 : -3000) + rng.normal(); }},
 };
 
 TEST(Screen, NothingLosesTheDigitsThatCancellationLeaves) {
@@ -139,6 +167,24 @@ TEST(Screen, AMeanOfNothingStaysNaN) {
     ASSERT_TRUE(out.ok());
     for (const oracle::Tensor& t : *out)
       for (int64_t i = 0; i < t.elements(); ++i) EXPECT_TRUE(std::isnan(t.at(i))) << graph::print(f.graph);
+  }
+}
+
+// 0 times an infinity, and 0 over 0: NaN as written, and NaN in each graph that is found.
+TEST(Screen, AZeroThatMakesANanKeepsIt) {
+  for (const char* output :
+       {"mul(rsqrt(B), mul(A, B))", "mul(A, div(expm1(B), B))", "div(mul(A, B), B)", "mul(A, mul(B, reciprocal(B)))"}) {
+    const Graph g = parsed(fmt::format("graph g {{\n input A: f32[4]\n input B: f32[4]\n output O = {}\n}}", output));
+    const auto found = search(g);
+    ASSERT_TRUE(found.ok());
+    auto inputs = draw(g, 1);
+    for (int64_t i = 0; i < 4; ++i) inputs.at("B").set(i, i % 2 ? 1.5 : 0);
+    const auto want = run(g, inputs);
+    for (const Found& f : found->graphs) {
+      const auto got = run(f.graph, inputs);
+      for (int64_t i = 0; i < 4; ++i)
+        EXPECT_EQ(std::isnan(got[0].at(i)), std::isnan(want[0].at(i))) << output << " element " << i << print(f.graph);
+    }
   }
 }
 

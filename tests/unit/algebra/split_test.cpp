@@ -120,6 +120,34 @@ TEST(Split, AnExtentThatIsANumberIsAProductToo) {
 }
 
 // Both axes are called x: what one split is called and ranges over does not stay for the next.
+// The sum of exponentials of parts is one too: where it is NaN, below an infinite maximum, its logarithm is left out.
+TEST(Split, ALogarithmOfASumIsSplitAndKeepsAnInfinity) {
+  for (const char* output : {"logsumexp(X, axes=[1])", "sigmoid(sub(logsumexp(X, axes=[1]), 1.0))"}) {
+    const Graph g = parsed(fmt::format("graph g {{\n dim K in 1..64\n input X: f32[3, K]\n output L = {}\n}}", output));
+    const Graph whole = test::bound(g, {{"K", 12}});
+    const auto found = search(g, {.split = "K"});
+    ASSERT_TRUE(found.ok());
+    size_t split = 0;
+    for (const Found& f : found->graphs) {
+      if (!f.split) continue;
+      ++split;
+      std::map<std::string, int64_t> extents;
+      for (sym::Expr d : f.graph.dims()) {
+        const std::string name = f.graph.syms().symbol_name(d);
+        extents[name] = name.ends_with("_parts") ? 3 : 4;
+      }
+      const Graph bound = test::bound(f.graph, extents);
+      auto inputs = test::draw(bound, 3, 1);
+      inputs.at("X").set(5, std::numeric_limits<double>::infinity());
+      for (int64_t i = 12; i < 24; ++i) inputs.at("X").set(i, -std::numeric_limits<double>::infinity());
+      const auto want = test::run(whole, inputs), got = test::run(bound, inputs);
+      const auto d = oracle::compare(got[0], want[0], 1e-9, 0);
+      EXPECT_TRUE(d.ok()) << output << d.text << print(f.graph);
+    }
+    EXPECT_GE(split, 1u) << output;
+  }
+}
+
 TEST(Split, SplitsOfOneGraphKnowNothingOfEachOther) {
   const Graph g = parsed(
       "graph g {\n  input A: f32[2]\n  input B: f32[6]\n  output X = sum(exp(A), axes=[0])\n"

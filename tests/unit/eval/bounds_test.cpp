@@ -157,6 +157,21 @@ TEST(Bounds, ExactThingsStayExact) {
     for (double e : b.bound) EXPECT_EQ(e, 0);
 }
 
+TEST(Bounds, DoublesAreRoundedToo) {
+  const auto out = bounded(R"(
+    input X: f64[3]
+    input Y: f64[3]
+    output A = sub(X, add(Y, 1.0))
+    output B = mul(X, Y)
+    output C = add(floor(X), 1.0))",
+                           {{DType::f64, {3}, {3000.1, 0.1, 7.3}, {}}, {DType::f64, {3}, {2999.7, 0.3, 1e-3}, {}}});
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_GE(out[0].bound[i], 0x1p-53 * std::fabs(out[0].value.at(static_cast<int64_t>(i)))) << i;
+    EXPECT_GT(out[1].bound[i], 0) << i;
+    EXPECT_EQ(out[2].bound[i], 0) << i;
+  }
+}
+
 TEST(Bounds, JumpsWithinReachAreUnknown) {
   // x / 3 * 3 - x is 0 or a few ulp either way.
   const auto out = bounded(R"(

@@ -342,6 +342,26 @@ TEST(Reference, TakesResultsThatMemoryCannotHoldAsInfinities) {
   EXPECT_FALSE(judged(p, 1).ok);
 }
 
+// exp(800) is no float64, and softmax has a value all the same.
+TEST(Reference, TakesTheStableFormWhereExponentialsOverflowAsWritten) {
+  const Problem p = problem_of(
+      " input X: f32[4]\n e = exp(add(mul(X, 0), 800))\n output Y = div(e, sum(e, axes=[0], keepdims=true))");
+  EXPECT_TRUE(judged(p, 0.25).ok);
+  EXPECT_FALSE(judged(p, 0.251).ok);
+  EXPECT_TRUE(judged(p, NAN).ok);
+}
+
+// Reassociated, a sum of products may be inf - inf where it was an infinity; nothing else may.
+TEST(Reference, TakesNanForAnInfinityOfASumOfProducts) {
+  const auto of = [](const std::string& y) {
+    return problem_of(" input X: f32[2, 3]\n Z = add(mul(X, 0), inf)\n W = add(mul(X, 0), 1)\n output Y = " + y);
+  };
+  EXPECT_TRUE(judged(of("contract(\"i j, k j -> i k\", Z, W)"), NAN).ok);
+  EXPECT_FALSE(judged(of("contract(\"i j, k j -> i k\", Z, W)"), 1).ok);
+  EXPECT_FALSE(judged(of("add(Z, 1.0)"), NAN).ok);
+  EXPECT_FALSE(judged(of("logsumexp(Z, axes=[1])"), NAN).ok);
+}
+
 TEST(Reference, JudgesIntegersToo) {
   // Known ones exactly; those that hang on a comparison of sums may be on its other side.
   const Problem p = problem_of(
