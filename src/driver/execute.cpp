@@ -50,6 +50,16 @@ tune::Array array_of(const tile::Program& p, tile::BufferId id) {
   return tune::make_array(p.buffer(id).name, p.buffer(id).dtype, extents);
 }
 
+// Products of bf16 in pairs are loops on processors without a matrix unit, far behind what is chosen for those.
+void note_matrix_unit(const tile::Program& p, Loaded& out) {
+  for (const tile::Buffer& b : p.buffers)
+    if (b.pairs && !host_has_matrix_unit()) {
+      out.notes.push_back(
+          "the program was made for a matrix unit, which this processor does not have: optimise it here");
+      return;
+    }
+}
+
 // The buffers of one place by argument; positions that the program does not use stay empty.
 Result<std::vector<tune::Array>> arguments_of(const tile::Program& p, tile::Place place) {
   std::vector<tune::Array> out;
@@ -222,6 +232,7 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
       }
       TRY_ASSIGN(out.program, compile(a.program, out.problem->constants, a.machine, a.object));
       if (Diagnostics bad = out.program->set_extents(values); !bad.empty()) return bad;
+      note_matrix_unit(a.program, out);
       out.from_object = !a.object.empty();
       out.schedule = fmt::format("{} kernels", out.program->kernel_names().size());
       break;
@@ -244,6 +255,7 @@ Result<Loaded> load(const RunRequest& request, SourceText& source, bool with_unf
         out.scalars.push_back(rng.normal());
       }
       out.random_constants = !out.constants.empty();
+      note_matrix_unit(*in.tile, out);
       TRY_ASSIGN(out.program, compile(*in.tile, out.constants, machine));
       out.schedule = fmt::format("{} kernels", out.program->kernel_names().size());
       break;

@@ -91,6 +91,20 @@ class OddGraphs(CliTest):
         self.file("g.tile", self.ok("show", path, "--stage", "tile"))
         self.assertGreater(json.loads(self.ok("run", "g.tile", "--json"))["outputs"][0]["mean"], 100)
 
+    def test_a_program_for_a_matrix_unit_says_so_where_there_is_none(self):
+        here = self.ok("targets", "--measure")
+        fields = dict(line.split(" = ") for line in here.splitlines() if " = " in line)
+        self.file("unit.machine", here if "matrix_products" in fields else here + "matrix_products = 512\n")
+        path = self.file("g.graph", graph("input A: bf16[64, 64]", "input B: bf16[64, 64]",
+                                          'output C = contract("i k, k j -> i j", A, B)'))
+        text = self.ok("show", path, "--stage", "tile", "--machine", "unit.machine")
+        self.file("g.tile", text)
+        report = json.loads(self.ok("run", "g.tile", "--json"))
+        if "pairs" not in text:
+            self.assertNotIn(fields["isa"], ("avx2", "avx512"))  # only these have products in pairs
+        else:
+            self.assertEqual(any("matrix unit" in n for n in report["notes"]), "matrix_products" not in fields)
+
     def test_a_budget_holds_for_deep_models_too(self):
         lines = ["input x0: f32[64, 64]"]
         for k in range(12):
