@@ -61,7 +61,12 @@ int64_t TensorMap::most(Expr index) const {
 
 Expr TensorMap::room(Expr index) const {
   const Interval i = of(index);
-  return i.tile > 0 ? program_->syms->constant(most(index)) : program_->extents.at(index);
+  const Expr extent = program_->extents.at(index);
+  if (i.tile == 0) return extent;
+  sym::Pool& s = *program_->syms;
+  // A tile that the index does not fill as a rule is as long as the index: elements that are used lie together, and
+  // next to a whole index the room is no larger than what there is.
+  return s.typical(extent) < most(index) ? s.min(s.constant(most(index)), extent) : s.constant(most(index));
 }
 
 Expr TensorMap::size(Expr index) const {

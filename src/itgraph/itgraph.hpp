@@ -137,7 +137,8 @@ class TensorMap {
   Expr size(Expr index) const;
   // Elements that a tile of the index has at most; sym::kHuge when nothing bounds them.
   int64_t most(Expr index) const;
-  // The room that a tile of the index needs: a constant, or for a whole index a function of the dims.
+  // The room that a tile of the index needs: a constant, or a function of the dims for an index that is whole, or
+  // shorter than a tile as a rule.
   Expr room(Expr index) const;
 
  private:

@@ -38,6 +38,21 @@ void collect(const std::vector<Statement>& body, std::set<BufferId>& used) {
         });
 }
 
+// What the loops and nests end at.
+void loop_ends(const std::vector<Statement>& body, std::set<Expr>& ends) {
+  for (const Statement& s : body)
+    match(
+        s.what,
+        [&](const For& f) {
+          ends.insert(f.hi);
+          loop_ends(f.body, ends);
+        },
+        [&](const Nest& n) {
+          for (const Axis& a : n.axes) ends.insert(a.extent);
+        },
+        [&](const Matmul& m) { ends.insert({m.m, m.n, m.k}); }, [&](const Let& l) { loop_ends(l.body, ends); });
+}
+
 struct Planner {
   const Program& p;
   Plan plan = {};
@@ -48,6 +63,34 @@ struct Planner {
   Expr constant(int64_t n) { return syms().constant(n); }
   Expr rounded_up(Expr n, int64_t to) { return syms().mul(syms().ceildiv(n, constant(to)), to); }
   void fail(const Buffer& b, std::string_view why) { bad.push_back(diagnose(Code::cannot_lower, b.name, why)); }
+
+  // Memory of a task that no task can have. What the kernel writes and the dims that its loops end at are names that
+  // the user knows; the buffer's own need not be one.
+  void too_large(BufferId id) {
+    std::vector<std::string> written;
+    std::set<Expr> ends;
+    for (const Kernel& k : p.kernels) {
+      std::set<BufferId> used;
+      collect(k.body, used);
+      if (!used.count(id)) continue;
+      for (const BufferId u : used)
+        if (p.buffer(u).place == Place::output) written.push_back(p.buffer(u).name);
+      loop_ends(k.body, ends);
+    }
+    std::string dims;
+    for (const Expr d : p.dims) {
+      if (std::none_of(ends.begin(), ends.end(), [&](Expr e) { return p.syms->mentions(e, d); })) continue;
+      const sym::Interval range = p.syms->symbol_range(d);
+      dims += fmt::format("{}`{}` ({}..{})", dims.empty() ? "" : ", ", p.syms->symbol_name(d), range.lo, range.hi);
+    }
+    Diagnostic d = diagnose(Code::cannot_lower, written.empty() ? p.name : written[0],
+                            fmt::format("`{}` is too large for a task's memory, which is at most {} bytes",
+                                        p.buffer(id).name, kMaxScratch));
+    d.hint = dims.empty()
+                 ? "make its extents smaller, or give it in pieces"
+                 : fmt::format("end the range of a dimension lower, with --dim or in its declaration: {}", dims);
+    bad.push_back(std::move(d));
+  }
 
   bool layout(BufferId id) {
     const Buffer& b = p.buffer(id);
@@ -93,7 +136,8 @@ struct Planner {
         }
       }
       const auto n = syms().as_constant(extent), s = syms().as_constant(step);
-      if (n && s && *n != 0 && *s > kMaxBytes / 8 / *n) return fail(b, "it is too large"), false;
+      if (n && s && *n != 0 && *s > kMaxBytes / 8 / *n)
+        return b.place == Place::scratch ? too_large(id) : fail(b, "it is too large"), false;
       step = syms().mul(step, extent);
     }
     l.bytes = syms().mul(step, size);
@@ -200,7 +244,7 @@ struct Planner {
           if (!syms().as_constant(plan.packed_bytes)) fail(b, "memory that is packed once has a run-time extent");
           break;
         case Place::scratch:
-          if (syms().as_constant(l.bytes).value_or(0) > kMaxScratch) fail(b, "it is too large for a task's memory");
+          if (const auto bytes = syms().as_constant(l.bytes); bytes && *bytes > kMaxScratch) too_large(BufferId(i));
           break;
       }
     }

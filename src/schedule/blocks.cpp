@@ -3,6 +3,8 @@
 #include "schedule/masks.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 
 namespace cleave::schedule {
 
@@ -18,6 +20,12 @@ namespace {
 // Elements of tiles that one task of a light kernel handles at least, and most elements that it keeps whole.
 constexpr int64_t kTaskElements = 8192;
 constexpr int64_t kWholeElements = 1 << 17;
+// Most elements of a value in the task's memory, whatever the extents are: where they are open, steps are longer than
+// what is usual. Of contractions, whose steps are not.
+constexpr int64_t kRoomElements = 1 << 17;
+constexpr int64_t kProductRoom = 1 << 20;
+// An open extent is thought to be up to so many times its typical value where that must not be slow.
+constexpr int64_t kBeyondTypical = 16;
 
 bool contains(const std::vector<Expr>& list, Expr s) { return std::find(list.begin(), list.end(), s) != list.end(); }
 void add_unique(std::vector<Expr>& to, Expr s) {
@@ -28,6 +36,12 @@ bool mentions(const sym::Pool& syms, const tile::Load& l, Expr s) {
   return std::any_of(l.at.begin(), l.at.end(), [&](const tile::Index& i) { return syms.mentions(i.affine, s); });
 }
 
+// The largest power of two for one index where `others` elements of other indices share the room; at least 1.
+int64_t share_of(int64_t room, int64_t others) {
+  const int64_t left = std::max<int64_t>(1, room / std::max<int64_t>(others, 1));
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(left)));
+}
+
 }  // namespace
 
 LightTasks light_tasks(const Plan& plan, const Group& group, const std::vector<Expr>& common) {
@@ -36,6 +50,9 @@ LightTasks light_tasks(const Plan& plan, const Group& group, const std::vector<E
     bool reduces;
     double work;
     int64_t elements;  // of one task
+  };
+  const auto later = [&](Expr s) {  // a length that is less usual
+    return std::min(most_of(plan, s), kBeyondTypical * std::max<int64_t>(extent_of(plan, s), 1));
   };
   std::vector<Work> units;
   double total = 0;
@@ -52,6 +69,15 @@ LightTasks light_tasks(const Plan& plan, const Group& group, const std::vector<E
     units.push_back(std::move(w));
   }
   LightTasks out;
+  // What the steps make of a tile: where extents are open, more than the elements of a usual task.
+  int64_t room = 1;
+  for (size_t u : group.units) {
+    int64_t own = 1;
+    for (const auto& list : {axes_of(plan, group, u), reduced_of(plan, group, u)})
+      for (Expr s : list)
+        if (!contains(common, s)) own = std::min(own * std::max<int64_t>(later(s), 1), kRoomElements);
+    room = std::max(room, own);
+  }
   // Enough elements a task, last indices first.
   for (size_t i = common.size(); i-- > 0;) {
     const Expr s = common[i];
@@ -59,17 +85,24 @@ LightTasks light_tasks(const Plan& plan, const Group& group, const std::vector<E
     int64_t most = 1;
     for (const Work& w : units) most = std::max(most, w.elements);
     int64_t step = std::min(n, kTaskElements / most);
+    // An index that is short as a rule leaves the ones before it their part of the room.
+    const int64_t usual = std::min(step, typical);
+    int64_t before = 1;
+    for (size_t j = 0; j < i; ++j)
+      before = std::min(before * std::max<int64_t>(1, extent_of(plan, common[j])), kTaskElements / (most * usual));
+    step = std::min(step, std::max(usual, share_of(kRoomElements / room, before)));
     if (step < n) {
       double again = 0;
       for (const Work& w : units)
-        if (w.reduces && !contains(w.axes, s)) again += w.work * static_cast<double>((typical - 1) / step);
-      if (again > kMostRecomputed * total && n <= kWholeElements) {
+        if (w.reduces && !contains(w.axes, s)) again += w.work * static_cast<double>((later(s) - 1) / step);
+      if (again > kMostRecomputed * total && later(s) <= kWholeElements) {
         step = n;
         out.whole.push_back(s);
       } else {
         out.loops.insert(out.loops.begin(), {s, step});
       }
     }
+    room = std::min(room * step, kRoomElements);
     for (Work& w : units)
       if (contains(w.axes, s)) w.elements = std::min(w.elements * std::min(step, typical), kTaskElements);
   }
@@ -118,6 +151,7 @@ Roles product_roles(const Plan& plan, const Group& group, size_t unit) {
 
 namespace {
 
+constexpr int64_t kLongTile = 4096;  // of an index of a group without products
 constexpr int64_t kWholeColumns = 256;
 constexpr int64_t kWholeDepth = 512;
 // Products of so few rows wait for their weights rather than for the multiply-adds.
@@ -147,12 +181,17 @@ class KernelBuilder {
       choose_parallel();
     }
     choose_loops();
-    Block body{Kind::parallel, parallel_, {}};
-    std::vector<size_t> pending(units_.size());
-    for (size_t i = 0; i < pending.size(); ++i) pending[i] = i;
-    std::vector<bool> done(units_.size());
-    if (!emit(body, pending, {}, done, {})) return std::nullopt;
-    return itgraph::Kernel{plan_.units[group_.units.back()].name, std::move(body)};
+    // Open extents in tiles, unless something would have to be computed twice: it is then as long as the call says.
+    const auto chosen = loops_;
+    if (loop_open()) {
+      store_along_ = true;
+      if (auto tiled = nested(); tiled && !repeats(*tiled)) return kernel(std::move(*tiled));
+      store_along_ = false;
+      loops_ = chosen;
+    }
+    auto body = nested();
+    if (!body) return std::nullopt;
+    return kernel(std::move(*body));
   }
 
  private:
@@ -163,6 +202,28 @@ class KernelBuilder {
     bool visible = false;          // one of its results leaves the kernel
     bool all_visible = true;       // all of them do
   };
+
+  std::optional<Block> nested() const {
+    Block body{Kind::parallel, parallel_, {}};
+    std::vector<size_t> pending(units_.size());
+    for (size_t i = 0; i < pending.size(); ++i) pending[i] = i;
+    std::vector<bool> done(units_.size());
+    if (!emit(body, pending, {}, done, {})) return std::nullopt;
+    return body;
+  }
+  itgraph::Kernel kernel(Block body) const { return {plan_.units[group_.units.back()].name, std::move(body)}; }
+
+  // Whether a value is computed in more than one place.
+  static bool repeats(const Block& block) {
+    std::set<itgraph::ValueId> made;
+    const std::function<bool(const Block&)> visit = [&](const Block& b) {
+      return std::any_of(b.items.begin(), b.items.end(), [&](const Item& i) {
+        if (const auto* c = std::get_if<Compute>(&i.what)) return !made.insert(c->results[0].value).second;
+        return visit(std::get<Block>(i.what));
+      });
+    };
+    return visit(block);
+  }
 
   static void see(Member& m, bool visible) {
     m.visible = m.visible || visible;
@@ -223,6 +284,8 @@ class KernelBuilder {
       return best;
     };
     const Expr rows = widest(roles.rows), columns = widest(roles.columns);
+    std::vector<Loop> tiles;
+    double room = 1;
     for (Expr s : common) {
       int64_t step = 1;
       if (s == rows) step = std::min(tiling_.rows, longest(s));
@@ -234,8 +297,18 @@ class KernelBuilder {
         step = std::min(repeated ? std::max(tiling_.columns, kWholeColumns) : tiling_.columns, longest(s));
       }
       if (plan_.part.valid() && s == rename(plan_.part)) step = 1;
-      if (step < longest(s)) parallel_.push_back({s, step});
+      tiles.push_back({s, step});
+      room *= static_cast<double>(step);
     }
+    // Several indices of columns: what is longer than usual yields first.
+    for (const bool usual : {true, false})
+      for (Loop& l : tiles)
+        while (l.index != rows && l.index != columns && room > kProductRoom && l.step > (usual ? extent(l.index) : 1)) {
+          l.step = std::max<int64_t>(1, l.step / 2);
+          room /= 2;
+        }
+    for (const Loop& l : tiles)
+      if (l.step < longest(l.index)) parallel_.push_back(l);
   }
 
   Expr rename(Expr s) const {
@@ -265,7 +338,7 @@ class KernelBuilder {
         }
         const int64_t n = longest(s);
         if (carried > 0) {
-          const int64_t step = heavy ? tiling_.reduce : 4096;
+          const int64_t step = heavy ? tiling_.reduce : kLongTile;
           // A mask cuts a loop short, so there should be one.
           if (heavy && n > 1 && masked(s))
             loops_[s] = std::min(step, n);
@@ -275,6 +348,56 @@ class KernelBuilder {
           loops_[s] = tiling_.depth;
         }
       }
+    // Several indices with loops: what one value has of all of them together.
+    for (const Member& m : units_) {
+      if (m.all_visible) continue;
+      for (Expr s : m.axes) {
+        double room = 1;
+        for (Expr a : m.axes) room *= static_cast<double>(std::max<int64_t>(tile(a), 1));
+        auto loop = loops_.find(s);
+        while (loop != loops_.end() && loop->second > 1 && room > kProductRoom) {
+          loop->second /= 2;
+          room /= 2;
+        }
+      }
+    }
+  }
+
+  // The step of the index's tiles, or its length when that is known and short; 0: as much as a call says.
+  int64_t tile(Expr s) const {
+    for (const Loop& l : parallel_)
+      if (l.index == s) return l.step;
+    if (auto it = loops_.find(s); it != loops_.end()) return it->second;
+    const auto n = syms().as_constant(plan_.it.extents.at(s));
+    return n && *n <= kWholeElements ? *n : 0;
+  }
+
+  // Loops for what values in the task's memory carry of open indices, last ones first. False: there is nothing to add.
+  bool loop_open() {
+    bool added = false;
+    for (const Member& m : units_) {
+      if (plan_.units[m.unit].heavy) return false;
+      if (m.all_visible) continue;
+      int64_t room = 1, most = 1;
+      for (Expr s : m.axes) {
+        const int64_t own = tile(s);
+        room = std::min(room * std::max<int64_t>(own, 1), kRoomElements);
+        most = std::min(most * std::min(own > 0 ? own : longest(s), kProductRoom + 1), kProductRoom + 1);
+      }
+      if (most <= kProductRoom) continue;
+      for (size_t i = m.axes.size(); i-- > 0;) {
+        const Expr s = m.axes[i];
+        if (tile(s) > 0 || longest(s) <= 1) continue;
+        int64_t before = 1;
+        for (size_t j = 0; j < i; ++j)
+          if (tile(m.axes[j]) == 0)
+            before = std::min(before * std::max<int64_t>(1, extent(m.axes[j])), kRoomElements / 64);
+        loops_[s] = std::min(share_of(kRoomElements / room, before), kLongTile);
+        room = std::min(room * loops_[s], kRoomElements);
+        added = true;
+      }
+    }
+    return added;
   }
 
   // Whether a product of few rows reduces over the index: its weights are best read panel by panel, each to its end.
@@ -322,6 +445,22 @@ class KernelBuilder {
     for (size_t i = 0; i < units_.size(); ++i)
       if (marked[i]) out.push_back(i);
     return out;
+  }
+
+  // What is stored outside the kernel tile by tile of an index, and needs nothing that a loop over it does not make.
+  void add_stored(Expr over, const std::vector<size_t>& together, const std::vector<size_t>& pending,
+                  const std::vector<bool>& done, std::vector<size_t>& body) const {
+    const auto in = [](const std::vector<size_t>& list, size_t m) {
+      return std::find(list.begin(), list.end(), m) != list.end();
+    };
+    std::vector<size_t> stored;
+    for (size_t m : pending) {
+      if (!units_[m].all_visible || !contains(units_[m].axes, over) || in(body, m)) continue;
+      const auto inner = needed(m, done);
+      if (std::all_of(inner.begin(), inner.end(), [&](size_t i) { return in(body, i) && !in(together, i); }))
+        stored.push_back(m);
+    }
+    body.insert(body.end(), stored.begin(), stored.end());
   }
 
   Compute instance(size_t m) const { return renamed(plan_, group_, units_[m].unit); }
@@ -380,6 +519,7 @@ class KernelBuilder {
           for (size_t i : needed(m, done)) body.push_back(i);
           body.push_back(m);
         }
+        if (store_along_) add_stored(*over, together, pending, done, body);
       } else {
         // Results that carry an index with a loop: pass over it once more.
         for (size_t m : pending)
@@ -434,6 +574,7 @@ class KernelBuilder {
   std::map<size_t, size_t> position_;
   std::vector<Loop> parallel_;
   std::map<Expr, int64_t> loops_;
+  bool store_along_ = false;  // a loop of a reduction stores what it can on the way
 };
 
 }  // namespace

@@ -54,6 +54,23 @@ class Dims(CliTest):
                 run = self.json("run", what, "--dim", dim, "--check", "--threads", "1")
                 self.assertEqual(run["outputs"][0]["shape"], [s, 3])
 
+    def test_wide_ranges_of_many_dimensions(self):
+        # What a task keeps is not as large as the ends of the ranges allow.
+        path = self.file("pool.graph", """graph pool {
+  dim B in 0..100000
+  dim L in 2..100000
+  dim C
+  input X: f32[B, L, C]
+  T = erf(X)
+  W = window(div(T, add(abs(T), 1.0)), axes=[1], sizes=[2], strides=[2])
+  output Y = mean(W, axes=[3])
+}
+""")
+        for b, n, c in ((2, 9, 8), (1, 2, 3000), (40, 301, 5)):
+            run = self.json("run", path, "--dim", f"B=0..100000@{b}", f"L=2..100000@{n}", f"C=0..2147483648@{c}", "--check",
+                            "--threads", "1")
+            self.assertEqual(run["outputs"][0]["shape"], [b, n // 2, c])
+
     def test_files_give_the_dimensions(self):
         path = self.file("shifted.graph", """graph shifted {
   dim B in 1..100

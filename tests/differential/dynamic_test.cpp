@@ -167,8 +167,11 @@ std::string judged(const Case& c, const Call& call, bool interpret) {
 
 // The schedules of a graph (and of what the algebra finds for it) at all bindings.
 void serve(const std::string& text, const std::vector<Binding>& bindings, bool search = true,
-           bool divides_by_extent = false) {
+           bool divides_by_extent = false, const Binding& typical = {}) {
   const graph::Graph symbolic = parsed(text);
+  for (const sym::Expr d : symbolic.dims())
+    if (const auto it = typical.find(symbolic.syms().symbol_name(d)); it != typical.end())
+      symbolic.syms().set_typical(d, it->second);
   const graph::Graph expanded = graph::expand(symbolic);
   std::vector<graph::Graph> graphs = {expanded};
   if (search) {
@@ -313,6 +316,101 @@ TEST(Dynamic, ServesSoftmaxOfAnyWidthAndHeight) {
   output Q = log_softmax(X, axis=1)
 })",
         all);
+}
+
+// Dimensions without an upper end to speak of, thought to be short. The statements are written in one line; most have a
+// value that a kernel keeps, because several things read it.
+std::string wide_open(const std::string& dims, const char* body, int64_t end = int64_t{1} << 31) {
+  std::string text = "graph g {\n";
+  for (const char d : dims) text += fmt::format("  dim {} in 2..{}\n", d, end);
+  for (const char* c = body; *c; ++c) text += *c == ';' ? '\n' : *c;
+  return text + "\n}";
+}
+struct WideOpen {
+  const char* dims;
+  const char* body;
+};
+const WideOpen kTiled[] = {
+    {"ABC", "input X: f32[A, B, C]; T = exp(X); output Y = mul(T, sigmoid(T))"},
+    {"ABCD", "input X: f32[A, B, C, D]; T = erf(X); output Y = div(T, add(abs(T), 1.0))"},
+    {"ABCDE", "input X: f32[A, B, C, D, E]; T = erf(X); output Y = div(T, add(abs(T), 1.0))"},
+    {"ABC", "input X: f32[A, B, C]; Z = transpose(erf(X), perm=[2, 0, 1]); output Y = div(Z, add(abs(Z), 1.0))"},
+    {"ABC", "input X: f32[A, B, C]; W = window(X, axes=[1], sizes=[2], strides=[2]); output Y = mean(W, axes=[3])"},
+    {"ABCD",
+     "input X: f32[A, B, C, D]; W = window(transpose(X, perm=[0, 3, 1, 2]), axes=[2, 3], sizes=[2, 2], strides=[2, "
+     "2]); output Y = amax(W, axes=[4, 5])"},
+    {"ABC", "input X: f32[A, B, C]; T = exp(X); output U = neg(T); output Y = mul(T, sigmoid(T))"},
+    {"ABC",
+     "input X: f32[A, B, C]; input S: f32[A]; F = erf(S); output G = div(F, add(abs(F), 1.0)); T = erf(add(X, "
+     "unsqueeze(F, axes=[1, 2]))); output Y = div(T, add(abs(T), 1.0))"},
+    {"ABC", "input X: f32[A, B, C]; T = erf(X); output S = sum(div(T, add(abs(T), 1.0)), axes=[0, 1, 2])"},
+    {"ABC", "input X: f32[A, B, C]; T = erf(X); output Y = div(T, add(abs(T), 1.0)); output S = sum(T, axes=[1, 2])"},
+    {"ABCD",
+     "input X: f32[A, B, C, D]; T = erf(X); output Y = div(T, add(abs(T), 1.0)); output S = sum(T, axes=[1, 3])"},
+    {"ABC", "input X: f32[A, B, C]; T = erf(X); output S = sum(div(T, add(abs(T), 1.0)), axes=[1])"},
+    {"ABCD",
+     "input X: f32[A, B, C]; input W: f32[C, D]; P = erf(contract(X, W, spec=\"a b c, c d -> a b d\")); output Y = "
+     "div(P, add(abs(P), 1.0))"},
+    {"ABCDE",
+     "input X: f32[A, B]; input W: f32[B, C, D, E]; P = erf(contract(X, W, spec=\"a b, b c d e -> a c d e\")); output "
+     "Y = div(P, add(abs(P), 1.0))"},
+    {"ABCD",
+     "input X: f32[A, B, C]; input W: f32[A, B, C, D]; T = erf(X); output Y = contract(div(T, add(abs(T), 1.0)), W, "
+     "spec=\"a b c, a b c d -> d\")"},
+};
+// Each row is needed at once: as long as the call says.
+const WideOpen kRows[] = {
+    {"ABC", "input X: f32[A, B, C]; output Y = softmax(X, axis=2)"},
+    {"ABC", "input X: f32[A, B, C]; output Y = softmax(X, axis=0)"},
+    {"ABCD", "input X: f32[A, B, C, D]; output Y = softmax(X, axis=1)"},
+    {"ABC",
+     "input X: f32[A, B, C]; N = layer_norm(X, axes=[-1], eps=0.001); T = erf(N); output Y = div(T, add(abs(T), 1.0))"},
+    {"ABCD",
+     "input Q: f32[A, B, C]; input K: f32[A, D, C]; input V: f32[A, D, C]; S = contract(Q, K, spec=\"b s d, b l d -> b "
+     "s l\"); output O = contract(softmax(S, axis=-1), V, spec=\"b s l, b l d -> b s d\")"},
+};
+const Binding kShort = {{"A", 2}, {"B", 9}, {"C", 8}, {"D", 3}, {"E", 5}};
+
+TEST(Dynamic, ServesManyOpenDimensions) {
+  const std::vector<Binding> calls = {
+      kShort,
+      {{"A", 5}, {"B", 2}, {"C", 3}, {"D", 17}, {"E", 2}},
+      {{"A", 2}, {"B", 40}, {"C", 67}, {"D", 3}, {"E", 2}},
+      {{"A", 130}, {"B", 3}, {"C", 2}, {"D", 2}, {"E", 4}},
+      {{"A", 2}, {"B", 3}, {"C", 4200}, {"D", 2}, {"E", 3}},
+  };
+  const auto serve_all = [&](std::span<const WideOpen> graphs) {
+    for (const WideOpen& g : graphs) {
+      std::vector<Binding> own = calls;
+      for (Binding& b : own) std::erase_if(b, [&](const auto& x) { return !std::strchr(g.dims, x.first[0]); });
+      serve(wide_open(g.dims, g.body), own, false, false, kShort);
+    }
+  };
+  serve_all(kTiled);
+  serve_all(kRows);
+}
+
+// What a task keeps is tiles, whatever the call: every candidate at dimensions that are all long.
+TEST(Dynamic, TilesBoundTheMemoryOfTasks) {
+  const auto bounded = [](const WideOpen& g, const Binding& typical, int64_t end) {
+    const graph::Graph symbolic = parsed(wide_open(g.dims, g.body, end));
+    for (const sym::Expr d : symbolic.dims())
+      symbolic.syms().set_typical(d, typical.at(symbolic.syms().symbol_name(d)));
+    schedule::Options options;
+    options.machine = host_machine();
+    options.every = true;
+    const auto all = schedule::candidates(graph::expand(symbolic), options);
+    ASSERT_TRUE(all.ok()) << render(all.errors(), nullptr);
+    for (const schedule::Candidate& c : *all)
+      for (const tile::BufferId b : c.program.buffers_in(tile::Place::scratch)) {
+        const auto elements =
+            c.program.syms->evaluate(c.program.size(b), [](sym::Expr) { return std::optional<int64_t>(100000); });
+        EXPECT_LE(*elements, 1 << 21) << c.program.buffer(b).name << "\n" << tile::print(c.program);
+      }
+  };
+  for (const Binding& typical : {kShort, Binding{{"A", 64}, {"B", 1000}, {"C", 128}, {"D", 300}, {"E", 33}}})
+    for (const int64_t end : {int64_t{1} << 31, int64_t{100000}})
+      for (const WideOpen& g : kTiled) bounded(g, typical, end);
 }
 
 TEST(Dynamic, ServesAttentionOfAnyLength) {

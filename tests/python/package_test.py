@@ -364,6 +364,19 @@ class Results(unittest.TestCase):
             with self.assertRaisesRegex(cleave.InvalidError, "search"):
                 cleave.compile(SOFTMAX, search=search)
 
+    def test_dimensions_without_ranges(self):
+        program = cleave.compile("""graph m {
+  dim A
+  dim B
+  dim C
+  input X: f32[A, B, C]
+  T = exp(X)
+  output Y = mul(T, sigmoid(T))
+}""")
+        for shape in ((2, 9, 8), (1, 1, 5000), (70, 3, 2), (0, 4, 4)):
+            t = np.exp(np.linspace(-2, 2, int(np.prod(shape)), dtype=np.float32).reshape(shape))
+            np.testing.assert_allclose(program(np.log(t)), t / (1 + np.exp(-t)), rtol=1e-5)
+
     def test_ranges_of_dimensions(self):
         x = np.ones((8, 16), np.float32)
         for dims in ({"S": "2..8@4"}, {"S": "2..8"}):

@@ -114,6 +114,17 @@ TEST(Lower, SaysWhatItCannotLower) {
           "tile t { scratch S: f32[4000000000] output Y: f32[4] argument 0 kernel a { nest (i < 4) { Y[i] = S[i] } } }")
           .find("too large"),
       std::string::npos);
+  // What to change is said with names that the user gave.
+  for (const char* shape : {"65536, 8192", "65536000, 8192000"}) {
+    const std::string why = refused(fmt::format(
+        "tile t {{ dim A in 0..2147483648 at 2 dim B in 0..9 at 3 input X: f32[A, B] argument 0 output Y: f32[A, B] "
+        "argument 0 scratch S: f32[{}] kernel a {{ parallel i in 0..A step 65536 {{ nest (k < min(65536, A - i)) {{ "
+        "S[k, 0] = X[i + k, 0] }} nest (k < min(65536, A - i)) {{ Y[i + k, 0] = S[k, 0] }} }} }} }}",
+        shape));
+    EXPECT_NE(why.find("no code can be made for `Y`"), std::string::npos) << why;
+    EXPECT_NE(why.find("`A` (0..2147483648)"), std::string::npos) << why;
+    EXPECT_EQ(why.find("`B`"), std::string::npos) << why;
+  }
   EXPECT_NE(refused("tile t { workspace S: f32[4000000000, 4000000000, 4000000000] output Y: f32[4] argument 0 kernel "
                     "a { nest (i < 4) { Y[i] = S[i, i, i] } } }")
                 .find("too large"),
