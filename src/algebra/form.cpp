@@ -4,6 +4,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/number.hpp"
+
 namespace cleave::algebra {
 
 Indices unite(const Indices& a, const Indices& b) {
@@ -247,7 +249,7 @@ std::string Form::print(TermId id) const {
       for (const Indices& axis : t.axes) axes += (axes.empty() ? "" : ",") + (axis.empty() ? "1" : list(axis));
       return axes.empty() ? source_name(t.source) : fmt::format("{}[{}]", source_name(t.source), axes);
     }
-    case Kind::literal: return fmt::format("{}", t.value);
+    case Kind::literal: return fmt::format("{}", shown(t.value));
     case Kind::extent: return fmt::format("|{}|", syms_->print(t.extent));
     case Kind::iota: return list(t.free);
     case Kind::map:

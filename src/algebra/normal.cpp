@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "algebra/field.hpp"
+#include "base/number.hpp"
 
 namespace cleave::algebra {
 
@@ -672,7 +673,7 @@ std::string Normaliser::print(AtomId id) const {
       for (const Indices& axis : a.axes) axes += (axes.empty() ? "" : ",") + (axis.empty() ? "1" : list(axis));
       return axes.empty() ? form_.source_name(a.source) : fmt::format("{}[{}]", form_.source_name(a.source), axes);
     }
-    case AtomKind::number: return fmt::format("{}", a.value);
+    case AtomKind::number: return fmt::format("{}", shown(a.value));
     case AtomKind::extent: return fmt::format("|{}|", form_.syms().print(a.extent));
     case AtomKind::iota: return list(a.free);
     case AtomKind::function:

@@ -9,6 +9,7 @@
 
 #include "algebra/field.hpp"
 #include "algebra/normal.hpp"
+#include "base/number.hpp"
 #include "base/rng.hpp"
 
 namespace cleave::algebra {
@@ -513,7 +514,7 @@ Screen::Verdict Screen::judge(const std::vector<TermId>& candidate) {
           ++verdict.infinities;
           // Infinities that meet in a sum of products: NaN, or the infinity that factors all of it.
           if (strict && !(nan && std::isinf(got[i])))
-            return {fmt::format("{}: {} instead of {}", c.name, got[i], want[i]), verdict.infinities};
+            return {fmt::format("{}: {} instead of {}", c.name, shown(got[i]), shown(want[i])), verdict.infinities};
         }
         if (!std::isfinite(want[i]) || std::abs(want[i]) > kLargest) continue;
         const double off = std::abs(got[i] - want[i]);
@@ -522,7 +523,9 @@ Screen::Verdict Screen::judge(const std::vector<TermId>& candidate) {
           continue;
         }
         if (!(off <= expected_[k].allowed[r][i]))
-          return {fmt::format("{}: off by {:.2g} where {:.2g} is allowed", c.name, off, expected_[k].allowed[r][i]), 0};
+          return {fmt::format("{}: off by {:.2g} where {:.2g} is allowed", c.name, shown(off),
+                              shown(expected_[k].allowed[r][i])),
+                  0};
       }
     }
   }

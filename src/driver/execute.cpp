@@ -1,4 +1,5 @@
 #include "driver/execute.hpp"
+#include "base/number.hpp"
 #include "driver/input.hpp"
 
 #include <algorithm>
@@ -475,12 +476,12 @@ std::string run_text(const RunReport& r) {
   std::string out = fmt::format("{}: {}, {:.3f} ms\n", r.name, r.schedule, 1e3 * r.seconds);
   for (const OutputSummary& s : r.outputs)
     out += fmt::format("  {}: {}[{}]  lowest {:.6g}  highest {:.6g}  mean {:.6g}  not finite {}  sha256 {}\n", s.name,
-                       s.dtype, fmt::join(s.shape, ", "), s.lowest, s.highest, s.mean, s.not_finite,
-                       s.sha256.substr(0, 16));
+                       s.dtype, fmt::join(s.shape, ", "), shown(s.lowest), shown(s.highest), shown(s.mean),
+                       s.not_finite, s.sha256.substr(0, 16));
   if (r.verdict)
     out += fmt::format(
         "  checked against float64: {} elements, error {:.2e} of the largest magnitude, {}\n", r.verdict->elements,
-        r.verdict->max_rel,
+        shown(r.verdict->max_rel),
         r.verdict->bound > 0 ? fmt::format("bound {:.2e}", r.verdict->bound) : std::string("derived bound not known"));
   if (r.verdict && r.verdict->left_out > 0)
     out += fmt::format("  note: {} elements are NaN in float64 and numbers here: masked elements are not computed\n",

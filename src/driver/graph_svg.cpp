@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/number.hpp"
 #include "driver/report.hpp"
 
 namespace cleave::driver {
@@ -64,7 +65,7 @@ std::string graph_svg(const graph::Graph& g) {
     }
     for (const graph::ValueId v : n.operands)
       if (const graph::Node& from = g.producer(v); from.op == graph::Op::literal)
-        box.title += fmt::format(" {:.6g}", from.attributes.get<double>("value"));
+        box.title += fmt::format(" {:.6g}", shown(from.attributes.get<double>("value")));
     box.below = fmt::format("{}[{}]", name(t.dtype), extents);
     boxes[id.index] = place(box);
     for (const graph::ValueId v : n.operands)

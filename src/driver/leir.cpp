@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/codes.hpp"
+#include "base/number.hpp"
 #include "base/rng.hpp"
 #include "driver/leir_native.hpp"
 #include "frontend/file.hpp"
@@ -144,10 +145,10 @@ std::optional<std::string> leir_differs(const Array& got, const Array& want, std
       return fmt::format(
           "the comparison is inconclusive: element {} is {}, in float64 {}, and what its rounding may do to "
           "it has no bound",
-          i, g, w);
+          i, shown(g), shown(w));
     if (!std::isfinite(g) || !std::isfinite(w) || std::fabs(g - w) > allowed || (!reals && allowed == 0))
       return fmt::format("element {} is {}, expected is {}, allowed is {:.3g}", i, leir::element_text(got, i),
-                         leir::element_text(want, i), allowed);
+                         leir::element_text(want, i), shown(allowed));
     if (!bound.empty() && bound[k] > 0.05 * scale)
       return fmt::format(
           "the comparison is inconclusive: the error bound {:.3g} of element {} is over 5 % of the scale {:.3g}",

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/codes.hpp"
+#include "base/number.hpp"
 #include "bridge/raise.hpp"
 #include "driver/leir_native.hpp"
 #include "driver/pipeline.hpp"
@@ -119,7 +120,7 @@ Result<RaisedBench> bench_raised(const LeirRequest& request, const leir::Program
     if (error > allowed)
       return diagnose(Code::leir_differs, a.name,
                       fmt::format("of the optimised program is {:.2g} of the largest magnitude away, allowed is {:.2g}",
-                                  error, allowed));
+                                  shown(error), shown(allowed)));
   }
   runtime::CompareOptions o;
   o.pairs = pairs;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/codes.hpp"
+#include "base/number.hpp"
 #include "base/rng.hpp"
 #include "driver/leir_native.hpp"
 #include "jit/leir.hpp"
@@ -177,20 +178,20 @@ class Judge {
         if (!agree(want[i], exact[i], allowed * float64_)) {
           const bool known = allowed <= 0.05 * scale || !std::isfinite(want[i]) || !std::isfinite(exact[i]);
           say(known ? Verdict::different : Verdict::inconclusive, [&] {
-            return fmt::format("{}[{}] is {} in float64, that of the original is {}", what, first + i, exact[i],
-                               want[i]);
+            return fmt::format("{}[{}] is {} in float64, that of the original is {}", what, first + i, shown(exact[i]),
+                               shown(want[i]));
           });
         } else if (!identical && std::isfinite(want[i])) {
           const double error = std::fabs(got[i] - want[i]);
           if (!(allowed <= 0.05 * scale))
             say(Verdict::inconclusive, [&] {
               return fmt::format("{}[{}] may be off by {:.3g}, which is over 5 % of the scale {:.3g}", what, first + i,
-                                 allowed, scale);
+                                 shown(allowed), shown(scale));
             });
           else if (!(error <= allowed))
             say(Verdict::different, [&] {
-              return fmt::format("{}[{}] is {}, expected is {}, allowed is {:.3g}", what, first + i, got[i], want[i],
-                                 allowed);
+              return fmt::format("{}[{}] is {}, expected is {}, allowed is {:.3g}", what, first + i, shown(got[i]),
+                                 shown(want[i]), shown(allowed));
             });
           else if (allowed > 0)
             out_.tightness = std::max(out_.tightness, error / allowed);

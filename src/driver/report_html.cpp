@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/number.hpp"
 #include "driver/constants.hpp"
 #include "driver/report.hpp"
 
@@ -117,7 +118,7 @@ std::string report_html(const Compilation& c) {
     h.out += fmt::format(
         "<p>Error {:.2e} of the largest magnitude, unfused {:.2e}, derived bound {}; {} elements were compared with "
         "float64.</p>\n",
-        o.verdict.max_rel, o.unfused.verdict->max_rel,
+        shown(o.verdict.max_rel), shown(o.unfused.verdict->max_rel),
         o.verdict.unbounded < o.verdict.elements ? fmt::format("{:.2e}", o.verdict.bound) : "not known",
         o.verdict.elements);
   for (const std::string& n : c.notes) h.out += fmt::format("<p>Note: {}</p>\n", escaped(n));

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/check.hpp"
+#include "base/number.hpp"
 #include "eval/strided.hpp"
 
 namespace cleave::oracle {
@@ -134,7 +135,7 @@ Difference compare_with(const Tensor& got, const Tensor& expected, Allowed allow
       position += fmt::format("{}{}", position.empty() ? "" : ", ", rest / s);
       rest %= s;
     }
-    d.text = fmt::format("element [{}] is {}, expected {} within {}", position, g, e, limit);
+    d.text = fmt::format("element [{}] is {}, expected {} within {}", position, shown(g), shown(e), shown(limit));
   }
   if (d.mismatches > 1) d.text += fmt::format(" (and {} more elements)", d.mismatches - 1);
   return d;

@@ -7,6 +7,7 @@
 
 #include "base/check.hpp"
 #include "base/codes.hpp"
+#include "base/number.hpp"
 #include "leir_eval/error_bound.hpp"
 
 namespace cleave::leir {
@@ -38,7 +39,8 @@ double element(const Array& a, int64_t i) {
 
 std::string element_text(const Array& a, int64_t i, int digits) {
   const auto k = static_cast<size_t>(i);
-  if (a.real()) return digits ? fmt::format("{:.{}g}", a.reals[k], digits) : fmt::format("{}", a.reals[k]);
+  if (a.real())
+    return digits ? fmt::format("{:.{}g}", shown(a.reals[k]), digits) : fmt::format("{}", shown(a.reals[k]));
   if (a.type == Type::u64) return fmt::format("{}", static_cast<uint64_t>(a.integers[k]));
   return fmt::format("{}", a.integers[k]);
 }

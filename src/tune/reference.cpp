@@ -7,6 +7,7 @@
 #include <set>
 
 #include "algebra/stabilise.hpp"
+#include "base/number.hpp"
 #include "base/rng.hpp"
 #include "graph/expand.hpp"
 
@@ -359,8 +360,8 @@ Verdict judge(const Reference& reference, const Results& results, const Verdict*
           std::isinf(e) && (e == g || (std::isnan(g) && std::isfinite(expected.at(static_cast<int64_t>(i)))));
       if (!(errors[i] <= loose) && !overflow && !overflows_on_the_way(piece, i, loose)) {
         if (++astray == 1 && out.text.empty())
-          out.text = fmt::format("element {} is {:.6g}, {:.6g} is expected", i, got.at(static_cast<int64_t>(i)),
-                                 expected.at(static_cast<int64_t>(i)));
+          out.text = fmt::format("element {} is {:.6g}, {:.6g} is expected", i, shown(got.at(static_cast<int64_t>(i))),
+                                 shown(expected.at(static_cast<int64_t>(i))));
       }
     }
     out.unbounded += unknown;
@@ -371,7 +372,7 @@ Verdict judge(const Reference& reference, const Results& results, const Verdict*
             "; storing each value of the graph as given is off by {:.1g} of the largest magnitude too: on random data "
             "it "
             "amplifies rounding too much to be judged (scale its weights, as trained ones are)",
-            own / unit);
+            shown(own / unit));
     }
     const oracle::Difference d = oracle::compare(got, expected, allowed);
     out.elements += expected.elements();

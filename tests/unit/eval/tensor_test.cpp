@@ -29,6 +29,13 @@ TEST(Tensor, RoundTripsEveryDtypeThroughMemory) {
   }
 }
 
+TEST(Tensor, NanHasNoSignInMessages) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const Tensor one = tensor(DType::f32, {1}, {1}), not_one = tensor(DType::f32, {1}, {std::copysign(nan, -1.0)});
+  EXPECT_NE(compare(not_one, one, 1e-6, 0).text.find("is nan, expected 1"), std::string::npos);
+  EXPECT_NE(compare(one, not_one, 1e-6, 0).text.find("is 1, expected nan"), std::string::npos);
+}
+
 TEST(Tensor, ComparisonFailsOnOnePercent) {
   Tensor a = tensor(DType::f32, {2, 2}, {1, 2, 3, 4}), b = a;
   EXPECT_TRUE(compare(b, a, 1e-6, 0).ok());
