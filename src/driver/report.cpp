@@ -5,6 +5,7 @@
 #include <map>
 
 #include "algebra/index_form.hpp"
+#include "base/number.hpp"
 #include "driver/compile.hpp"
 #include "lower/plan.hpp"
 #include "tune/restrict.hpp"
@@ -136,6 +137,14 @@ std::string range_text(const RangeEnd& e) {
                      e.interval.high);
 }
 
+// How the tuning ended, and why where that says more.
+std::string ending(const Compilation& c) {
+  const tune::Stop stop = c.outcome->stop;
+  if (stop == tune::Stop::budget) return "stopped by the budget";
+  if (stop == tune::Stop::interrupted) return status(c);
+  return fmt::format("{} ({})", status(c), tune::name(stop));
+}
+
 std::string percent(std::optional<double> value) { return value ? fmt::format("{:.0f} %", *value) : "-"; }
 
 std::string count(double n) {
@@ -151,9 +160,9 @@ std::string result_text(const Compilation& c) {
   const tune::Outcome& o = *c.outcome;
   size_t tried = 0;
   for (const tune::Trial& t : o.trials) tried += t.state != tune::Trial::State::waiting;
-  std::string out = fmt::format("{}: {} ({}); {} equal graphs{}, {} of {} candidates tried, {:.1f} s\n", c.input.name(),
-                                status(c), tune::name(o.stop), c.equal.size(), c.search.saturated ? "" : " (not all)",
-                                tried, o.trials.size(), c.seconds("total"));
+  std::string out =
+      fmt::format("{}: {}; {} equal graphs{}, {} of {} candidates tried, {:.1f} s\n", c.input.name(), ending(c),
+                  c.equal.size(), c.search.saturated ? "" : " (not all)", tried, o.trials.size(), c.seconds("total"));
   const auto side = [&](const char* what, const schedule::Candidate& candidate, double seconds) {
     out += fmt::format("  {:<9}", what);
     out += seconds > 0
@@ -182,8 +191,9 @@ std::string result_text(const Compilation& c) {
   const tune::Verdict& v = o.verdict;
   out += fmt::format(
       "  error    {:.2e} of the largest magnitude, unfused {:.2e}, derived bound {} ({} elements{} against float64)\n",
-      v.max_rel, o.unfused.verdict->max_rel, v.unbounded < v.elements ? fmt::format("{:.2e}", v.bound) : "not known",
-      v.elements, o.complete_reference ? ", all," : "");
+      shown(v.max_rel), shown(o.unfused.verdict->max_rel),
+      v.unbounded < v.elements ? fmt::format("{:.2e}", v.bound) : "not known", v.elements,
+      o.complete_reference ? ", all," : "");
   if (v.unbounded > 0)
     out += fmt::format("  note: {} of them have no derived bound and have to agree to three digits\n", v.unbounded);
   for (const std::string& n : c.notes) out += fmt::format("  note: {}\n", n);

@@ -275,9 +275,14 @@ class Tuner {
       for (size_t i = begin; i < std::min(proposals.size(), begin + options_.round); ++i) {
         if (options_.interrupted())
           out_.stop = Stop::interrupted;
-        else if (static_cast<int64_t>(tried) >= options_.budget.candidates ||
-                 late(finalists_.empty() ? 0 : final_cost(finalists_.size())))
+        else if (static_cast<int64_t>(tried) >= options_.budget.candidates || late(0))
           out_.stop = Stop::budget;
+        else if (late(final_cost(finalists_.size()))) {
+          out_.stop = Stop::budget;
+          out_.notes.push_back(
+              fmt::format("the last {:.2g} s of the budget were kept for comparing the best with the unfused schedule",
+                          options_.budget.seconds - elapsed()));
+        }
         // The model is right within a factor of two; what it puts at three times the best is not worth a run.
         else if (proposals[i].candidate.seconds > kHopeless * std::min(unfused.seconds, proposals[0].candidate.seconds))
           out_.stop = Stop::no_gain;

@@ -226,6 +226,15 @@ TEST_F(Tune, StopsAtTheBudgetAndWhenInterrupted) {
   EXPECT_EQ(r.trials[1].state, Trial::State::waiting);
   EXPECT_EQ(r.chosen, 0);
 
+  o = {};  // the comparison at the end would take all of the time
+  o.budget.seconds = 0.5;
+  o.final_pairs = 10'000'000;
+  r = tune(problem, unfused, {proposal("a_100"), proposal("b_50")}, compile, o).value();
+  EXPECT_EQ(r.stop, Stop::budget);
+  EXPECT_EQ(r.trials[1].state, Trial::State::waiting);
+  ASSERT_FALSE(r.notes.empty());
+  EXPECT_NE(r.notes[0].find("s of the budget were kept for comparing"), std::string::npos) << r.notes[0];
+
   o = {};
   int asked = 0;
   o.interrupted = [&] { return ++asked > 1; };
