@@ -107,11 +107,17 @@ Diagnostics why_not(const ExplainRequest& r, const Compilation& c, Explanation& 
   const Graph& g = *c.bound;
   const auto v = find_value(g, r.why_not);
   if (!v || g.producer(*v).operands.empty()) {
-    std::string names;
-    for (uint32_t k = 0; k < g.value_count(); ++k)
-      if (!g.producer(ValueId(k)).operands.empty())
-        names += fmt::format("{}`{}`", names.empty() ? "" : ", ",
-                             g.value(ValueId(k)).name.empty() ? fmt::format("v{}", k) : g.value(ValueId(k)).name);
+    std::vector<std::string> known;
+    const auto computed = [&](ValueId value, const std::string& name) {
+      if (g.producer(value).operands.empty() || std::find(known.begin(), known.end(), name) != known.end()) return;
+      known.push_back(name);
+    };
+    for (uint32_t k = 0; k < g.value_count(); ++k) {
+      const std::string& own = g.value(ValueId(k)).name;
+      computed(ValueId(k), own.empty() ? fmt::format("v{}", k) : own);
+    }
+    for (const graph::Output& o : g.outputs()) computed(o.value, o.name);
+    const std::string names = fmt::format("`{}`", fmt::join(known, "`, `"));
     return {diagnose(Code::no_such_value, r.why_not,
                      v ? "it is given, not computed" : "those that are computed are " + names)};
   }

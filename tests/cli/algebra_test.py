@@ -1,6 +1,7 @@
 """The algebraic phase on the command line: suites, split indices, exports, explanations."""
 
 import json
+import re
 from pathlib import Path
 
 from cleave_cli import ROOT, TINY, CliTest, main
@@ -36,6 +37,12 @@ class Algebra(CliTest):
             return [(g["text"], g["split"], g["derivation"]) for g in r["graphs"]]
 
         self.assertEqual(found("1"), found("4"))
+
+    def test_the_suite_of_the_document(self):
+        written = re.search(r"```json\n(.*?)```", (ROOT / "docs/suite.md").read_text(), re.S)[1]
+        rows = self.json("search", "--suite", self.file("written.json", written))["rows"]
+        self.assertEqual([(r["name"], r["split"]) for r in rows], [("causal", None), ("causal", "l"), ("causal", "d")])
+        self.assertGreater(rows[0]["graphs"], 1)
 
     def test_a_broken_suite_is_an_error_of_the_input(self):
         self.fails(3, "error[CLV4104]: the suite cannot be used: it has neither", "search", "--suite",
@@ -116,6 +123,9 @@ class Algebra(CliTest):
         self.assertRegex(text, "refused: .*a mean of (3000|32768)")
         self.fails(2, "error[CLV4106]: no value of the input graph is called `Q`", "explain", graph, "--why-not", "Q")
         self.fails(2, "it is given, not computed", "explain", graph, "--why-not", "X")
+        renamed = self.file("renamed.graph", "graph r {\n  input X: f32[4]\n  a = exp(X)\n  b = neg(a)\n  output O = b\n}\n")
+        self.fails(2, "those that are computed are `a`, `b`, `O`", "explain", renamed, "--why-not", "Q")
+        self.ok("explain", renamed, "--why-not", "O")
 
     def test_why_not_names_the_kernels_that_were_not_made_one(self):
         graph = self.file("pair.graph", """graph pair {
