@@ -119,8 +119,11 @@ def extents(dims, known: list) -> dict:
         high = int(read[2]) if read and read[2] else low
         typical = int(read[3]) if read and read[3] else low if low == high else None
         widest = ranges[name]
-        if not widest[0] <= low <= high <= widest[1] or typical is not None and not low <= typical <= high:
-            raise InvalidError(f"`dims[{name!r}]` is {value!r}, which is not within {widest[0]}..{widest[1]}", node=name)
+        fault = ("its range ends before it begins" if low > high else
+                 f"that is not within {widest[0]}..{widest[1]}" if low < widest[0] or high > widest[1] else
+                 f"its typical value lies outside {low}..{high}" if typical is not None and not low <= typical <= high else "")
+        if fault:
+            raise InvalidError(f"`dims[{name!r}]` is {value!r}: {fault}", node=name)
         out[name] = (low, high, typical)
     return out
 

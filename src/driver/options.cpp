@@ -5,6 +5,8 @@
 #include <cstdlib>
 
 #include "base/codes.hpp"
+#include "graph/graph.hpp"
+#include "sym/text.hpp"
 
 namespace cleave::driver {
 
@@ -36,10 +38,9 @@ Diagnostics parse_dim(const std::string& text, std::map<std::string, DimOption>&
     const auto lo = integer(value.substr(0, dots));
     const auto hi = integer(value.substr(dots + 2, at == std::string_view::npos ? at : at - dots - 2));
     const auto representative = at == std::string_view::npos ? hi : integer(value.substr(at + 1));
-    if (!lo || !hi || !representative || *lo < 0 || *lo > *hi) return {bad};
-    if (*representative < *lo || *representative > *hi)
-      return {diagnose(Code::bad_option, "--dim " + text,
-                       fmt::format("{} lies outside {}..{}", *representative, *lo, *hi))};
+    if (!lo || !hi || !representative) return {bad};
+    if (const std::string fault = sym::range_fault(*lo, *hi, graph::kMaxElements, *representative); !fault.empty())
+      return {diagnose(Code::bad_option, "--dim " + text, fault)};
     d = {*lo, *hi, *representative, at != std::string_view::npos};
   }
   if (!dims.emplace(name, d).second) return {diagnose(Code::bad_option, "--dim " + text, "gives a dimension twice")};

@@ -95,9 +95,8 @@ struct Parser {
       hi = *b;
     }
     if (builder.syms().find_symbol(*name)) return cursor->fail(diagnose_at(t.range, Code::duplicate_name, *name));
-    if (lo < 0 || hi < lo || hi > kMaxElements)
-      return cursor->fail(
-          diagnose_at(t.range, Code::bad_shape, *name, fmt::format("{}..{} is no range of extents", lo, hi)));
+    if (const std::string fault = sym::range_fault(lo, hi, kMaxElements); !fault.empty())
+      return cursor->fail(diagnose_at(t.range, Code::bad_shape, *name, fault));
     builder.dim(*name, lo, hi);
   }
 
@@ -155,8 +154,10 @@ struct Parser {
       const auto path = cursor->expect_string("a path");
       if (!path || !cursor->expect(")")) return std::nullopt;
       if (!load) {
-        cursor->fail(
-            diagnose_at(t.range, Code::bad_attribute, "const", "data", "is in a file, and none can be read here"));
+        Diagnostic d = diagnose_at(t.range, Code::bad_attribute, "const", "data",
+                                   fmt::format("is in the file `{}`, and a text alone has no files", *path));
+        d.hint = "say which folder they lie in, or read the graph from its file";
+        cursor->fail(std::move(d));
         return std::nullopt;
       }
       auto bytes = load(*path, type.dtype, shape);

@@ -83,8 +83,15 @@ std::optional<Expr> parse_expr(TokenCursor& cursor, Pool& pool,
   return Parser{cursor, pool, lookup}.sum();
 }
 
+std::string range_fault(int64_t low, int64_t high, int64_t most, std::optional<int64_t> typical) {
+  if (low > high) return fmt::format("the range {}..{} ends before it begins", low, high);
+  if (low < 0 || high > most) return fmt::format("the range {}..{} is not within 0..{}", low, high, most);
+  if (typical && (*typical < low || *typical > high))
+    return fmt::format("the typical value {} lies outside {}..{}", *typical, low, high);
+  return "";
+}
+
 std::optional<Expr> parse_dim(TokenCursor& c, Pool& pool) {
-  constexpr int64_t kMost = int64_t{1} << 31;
   const Token at = c.peek();
   const auto n = c.expect_identifier("the name of a dimension");
   if (!n || !c.expect("in")) return std::nullopt;
@@ -97,9 +104,8 @@ std::optional<Expr> parse_dim(TokenCursor& c, Pool& pool) {
     typical = c.expect_integer("a number");
     if (!typical) return std::nullopt;
   }
-  if (*lo < 0 || *hi > kMost || *lo > *hi || (typical && (*typical < *lo || *typical > *hi))) {
-    c.fail(diagnose_at(at.range, Code::bad_shape, *n,
-                       "its range is not within 0..2147483648, or its typical value not within its range"));
+  if (const std::string fault = range_fault(*lo, *hi, int64_t{1} << 31, typical); !fault.empty()) {
+    c.fail(diagnose_at(at.range, Code::bad_shape, *n, fault));
     return std::nullopt;
   }
   if (pool.find_symbol(*n)) {

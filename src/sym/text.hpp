@@ -22,6 +22,8 @@ std::optional<Expr> parse_expr(TokenCursor& cursor, Pool& pool,
 //
 // After the word `dim`. The range is within 0..2^31; the typical value within the range.
 std::optional<Expr> parse_dim(TokenCursor& cursor, Pool& pool);
+// Why low..high is no range of extents up to `most`, or `typical` no value of it; empty if they are.
+std::string range_fault(int64_t low, int64_t high, int64_t most, std::optional<int64_t> typical = std::nullopt);
 std::string print_dim(const Pool& pool, Expr dim);
 
 }  // namespace cleave::sym

@@ -150,7 +150,8 @@ TEST(Dims, RefusesWhatCannotBeServed) {
     auto built = jit::build(*p);
     return built ? std::string() : render(built.errors(), nullptr);
   };
-  EXPECT_THAT(refusal("tile t {\n  dim N in 0..5 at 7\n}"), ::testing::HasSubstr("its typical value"));
+  EXPECT_THAT(refusal("tile t {\n  dim N in 0..5 at 7\n}"),
+              ::testing::HasSubstr("the typical value 7 lies outside 0..5"));
   EXPECT_THAT(refusal("tile t {\n  dim N in 0..5\n  dim N in 0..5\n}"), ::testing::HasSubstr("`N` is defined twice"));
   EXPECT_THAT(
       refusal("tile t {\n  dim N in 0..5\n  packed P: f32[N]\n  output Y: f32[N] argument 0\n  kernel k {\n  }\n}"),
