@@ -137,7 +137,11 @@ class CLEAVE_API Graph {
                          const LoadOptions& options = {});
 
   std::string name() const;
-  std::string text() const;  // Graph::parse reads it again (large constants are named, not written)
+  // Graph::parse reads it again, where no constant has more than 64 elements: larger ones are named, not written.
+  std::string text() const;
+  // The text as a file (NAME.graph) that Graph::load reads again, with its larger constants beside it in
+  // NAME.constants. Folders are made.
+  void save(const std::string& path) const;
   std::vector<Argument> inputs() const;
   std::vector<Argument> scalars() const;
   std::vector<Argument> outputs() const;

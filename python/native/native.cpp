@@ -175,6 +175,7 @@ NB_MODULE(_native, m) {
           "model"_a, "name"_a = "model", "folder"_a = "")
       .def_prop_ro("name", &cleave::Graph::name)
       .def("text", &cleave::Graph::text)
+      .def("save", &cleave::Graph::save, "path"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("inputs", [](const cleave::Graph& g) { return to_python(g.inputs()); })
       .def("scalars", [](const cleave::Graph& g) { return to_python(g.scalars()); })
       .def("outputs", [](const cleave::Graph& g) { return to_python(g.outputs()); })

@@ -61,7 +61,7 @@ Error::Kind kind_of(Code code) {
 bool names_a_node(Code code) {
   const std::string_view text = info(code).text;
   return text.starts_with("`{}`") || text.starts_with("node `{}`") || text.starts_with("tensor `{}`") ||
-         text.starts_with("input `{}`") || text.starts_with("the dimension `{}`");
+         text.starts_with("input `{}`") || text.starts_with("output `{}`") || text.starts_with("the dimension `{}`");
 }
 
 }  // namespace

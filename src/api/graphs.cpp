@@ -1,11 +1,14 @@
 // Graphs from files, texts, ONNX models and builders; tensors.
 #include <cstring>
+#include <filesystem>
 #include <set>
 
 #include "api/internal.hpp"
 #include "base/codes.hpp"
 #include "base/lexer.hpp"
+#include "driver/constants.hpp"
 #include "driver/input.hpp"
+#include "frontend/file.hpp"
 #include "frontend/npy.hpp"
 #include "frontend/onnx.hpp"
 #include "runtime/buffer.hpp"
@@ -136,6 +139,15 @@ std::string Graph::name() const { return impl_->graph.name(); }
 std::string Graph::text() const {
   const std::lock_guard lock(impl_->mutex);
   return guarded([&] { return graph::print(impl_->graph); });
+}
+void Graph::save(const std::string& path) const {
+  const std::lock_guard lock(impl_->mutex);
+  guarded([&] {
+    std::error_code error;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+    const std::string text = take(driver::text_with_files(impl_->graph, path));
+    if (Diagnostics bad = write_bytes(path, std::as_bytes(std::span(text))); !bad.empty()) raise(bad);
+  });
 }
 std::vector<Argument> Graph::inputs() const {
   const std::lock_guard lock(impl_->mutex);
@@ -292,7 +304,8 @@ GraphBuilder& GraphBuilder::operator=(GraphBuilder&&) noexcept = default;
 
 void GraphBuilder::dim(const std::string& name, int64_t low, int64_t high) {
   guarded([&] {
-    if (low < 0 || high < low) raise(diagnose(Code::dim_out_of_range, name, high, low, high));
+    if (const std::string fault = sym::range_fault(low, high, graph::kMaxElements); !fault.empty())
+      raise(diagnose(Code::bad_shape, name, fault));
     if (impl_->dims.count(name)) raise(diagnose(Code::duplicate_name, name));
     impl_->dims[name] = impl_->builder.dim(name, low, high);
   });

@@ -93,6 +93,7 @@ void copy_elements(const View& from, const View& to) {
 std::string list(const std::vector<int64_t>& extents) { return fmt::format("[{}]", fmt::join(extents, ", ")); }
 
 // Shapes and types as the code expects them; the errors name the argument.
+template <Code kWrong>
 void check(std::span<const View> given, const std::vector<Signature>& wanted, const char* what) {
   if (given.size() != wanted.size())
     raise(diagnose(Code::bad_call,
@@ -100,16 +101,15 @@ void check(std::span<const View> given, const std::vector<Signature>& wanted, co
   for (size_t i = 0; i < given.size(); ++i) {
     const Signature& s = wanted[i];
     if (internal(given[i].type) != s.dtype)
-      raise(diagnose(Code::wrong_input, s.name,
+      raise(diagnose(kWrong, s.name,
                      fmt::format("it has the type {}, {} is needed", name(given[i].type), name(s.dtype))));
     if (given[i].shape != s.extents)
-      raise(diagnose(Code::wrong_input, s.name,
+      raise(diagnose(kWrong, s.name,
                      fmt::format("it has the shape {}, {} is needed", list(given[i].shape), list(s.extents))));
     if (!given[i].strides.empty() && given[i].strides.size() != given[i].shape.size())
-      raise(diagnose(Code::wrong_input, s.name,
+      raise(diagnose(kWrong, s.name,
                      fmt::format("it has {} strides for {} axes", given[i].strides.size(), given[i].shape.size())));
-    if (!given[i].data && oracle::product(s.extents) > 0)
-      raise(diagnose(Code::wrong_input, s.name, "it has no memory"));
+    if (!given[i].data && oracle::product(s.extents) > 0) raise(diagnose(kWrong, s.name, "it has no memory"));
   }
 }
 
@@ -392,8 +392,8 @@ void Program::run(std::span<const View> inputs, std::span<const View> outputs, s
     std::vector<std::vector<int64_t>> shapes;
     for (const View& v : inputs) shapes.push_back(v.shape);
     const auto at = impl_->shapes_for(shapes, dims);
-    check(inputs, at->inputs, "inputs");
-    check(outputs, at->outputs, "outputs");
+    check<Code::wrong_input>(inputs, at->inputs, "inputs");
+    check<Code::wrong_output>(outputs, at->outputs, "outputs");
     check_integers(inputs, *at, impl_->made->graph);
     if (scalars.size() != impl_->made->scalars)
       raise(diagnose(Code::bad_call,
@@ -406,7 +406,7 @@ void Program::run(std::span<const View> inputs, std::span<const View> outputs, s
     std::vector<Tensor> apart(outputs.size());
     for (size_t i = 0; i < targets.size(); ++i) {
       if (overlaps_itself(targets[i]))
-        raise(diagnose(Code::wrong_input, at->outputs[i].name, "elements of this output share memory"));
+        raise(diagnose(Code::wrong_output, at->outputs[i].name, "its elements share memory"));
       const Range own = range_of(targets[i]);
       if (std::any_of(taken.begin(), taken.end(), [&](const Range& r) { return r.overlaps(own); })) {
         apart[i] = zeros(targets[i].type, targets[i].shape);

@@ -35,16 +35,7 @@ Diagnostic no_such_stage(const std::string& stage, Format format) {
 
 // A graph's text refers to its stored constants; with an output they are written.
 Result<std::string> graph_text(const graph::Graph& g, const ShowRequest& r) {
-  if (r.output.empty()) return graph::print(g);
-  const fs::path folder = fs::path(r.output).parent_path();
-  Diagnostics bad;
-  const graph::Graph named = with_constant_files(g, [&](const std::string& path, const std::vector<std::byte>& bytes) {
-    std::error_code error;
-    fs::create_directories((folder / path).parent_path(), error);
-    if (bad.empty()) bad = write_bytes((folder / path).string(), bytes);
-  });
-  if (!bad.empty()) return bad;
-  return graph::print(named);
+  return r.output.empty() ? Result<std::string>(graph::print(g)) : text_with_files(g, r.output);
 }
 
 bool is_tile(const std::string& stage) { return stage == "tile" || stage == "leir"; }

@@ -51,11 +51,16 @@ bool dense(const TensorView& t) {
   return true;
 }
 
-// Copies between a strided tensor and dense memory, row by row.
+// Copies between a tensor, which may be strided or not aligned, and dense memory, row by row.
 void copy(const TensorView& t, std::byte* packed, bool to_packed) {
   const int64_t size = byte_size(t.dtype), rank = static_cast<int64_t>(t.shape.size());
   const int64_t total = elements(t.shape);
   if (total == 0) return;
+  if (dense(t)) {
+    void* to = to_packed ? packed : t.data;
+    std::memcpy(to, to_packed ? t.data : packed, static_cast<size_t>(total * size));
+    return;
+  }
   const int64_t inner = rank == 0 ? 1 : t.shape.back(), step = rank == 0 ? 0 : t.strides.back();
   std::vector<int64_t> index(static_cast<size_t>(rank));
   for (int64_t done = 0; done < total; done += inner) {
@@ -124,15 +129,17 @@ void check(std::span<const TensorView> given, const std::vector<Argument>& wante
                              fmt::format("`{}` has {} strides for {} axes", a.name, t.strides.size(), t.shape.size())));
     else if (!t.data && elements(t.shape) > 0)
       bad.push_back(diagnose(Code::bad_call, fmt::format("`{}` has no memory", a.name)));
-    else if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(byte_size(t.dtype)) != 0)
-      bad.push_back(diagnose(Code::bad_call, fmt::format("`{}` is not aligned to its elements", a.name)));
   }
 }
 
-// The tensor's own memory when it is dense, else a copy.
+bool aligned(const TensorView& t) {
+  return reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(byte_size(t.dtype)) == 0;
+}
+
+// The tensor's own memory when it is dense and aligned to its elements, else a copy.
 void* as_dense(const TensorView& t, const Argument& a, bool read, std::vector<runtime::Buffer>& copies,
                std::vector<std::string>* names) {
-  if (a.name.empty() || dense(t)) return t.data;
+  if (a.name.empty() || (dense(t) && aligned(t))) return t.data;
   copies.emplace_back(elements(t.shape) * byte_size(t.dtype));
   if (read) copy(t, static_cast<std::byte*>(copies.back().data()), true);
   if (names) names->push_back(a.name);

@@ -195,8 +195,11 @@ TEST(Api, SaysWhatIsWrong) {
   error_of([&] { p.run({good, good}); }, "CLV6006");
   const View input = good;
   const View folded{good.data, ElementType::f32, {2, 3}, {1, 1}};
-  EXPECT_THAT(error_of([&] { p.run(std::span(&input, 1), std::span(&folded, 1)); }, "CLV7006").what(),
-              HasSubstr("share memory"));
+  const View narrow{good.data, ElementType::f32, {2, 2}, {}};
+  EXPECT_THAT(error_of([&] { p.run(std::span(&input, 1), std::span(&folded, 1)); }, "CLV7012").what(),
+              HasSubstr("output `y`: its elements share memory"));
+  EXPECT_EQ(error_of([&] { p.run(std::span(&input, 1), std::span(&narrow, 1)); }, "CLV7012").node(), "y");
+  EXPECT_THAT(error_of([&] { b.dim("T", 5, 2); }, "CLV2005").what(), HasSubstr("the range 5..2 ends before it begins"));
   CompileOptions options;
   options.dims["T"] = 3;
   error_of([&] { Program::compile(shifted(), options); }, "CLV2002");
