@@ -47,7 +47,7 @@ def given(array):
             raise InvalidError(f"{shown} is no array", hint="numpy arrays, torch tensors and what has __dlpack__ are arrays")
         raise UnsupportedError(f"arrays of {array.dtype} are not supported", node=str(array.dtype),
                                hint=f"convert it to one of {' '.join(DTYPES)}")
-    return array
+    return array if array.flags.aligned else array.copy()
 
 
 def _has_memory(array) -> bool:
@@ -70,8 +70,10 @@ def _tensor(array):
 
 def target(array):
     """The same for memory that a result is written to."""
-    array = given(array) if is_torch(array) or type(array).__module__ == "numpy" else array
     flags = getattr(array, "flags", None)
+    if type(array).__module__ == "numpy" and flags is not None and not flags.aligned:
+        raise InvalidError("an array of `out` is not aligned to its elements", node="out", hint="np.empty makes arrays that are")
+    array = given(array) if is_torch(array) or type(array).__module__ == "numpy" else array
     if flags is not None and not getattr(flags, "writeable", True):
         raise InvalidError("an array of `out` is read-only", node="out")
     if not is_torch(array) and not _has_memory(array):

@@ -56,7 +56,8 @@ def make(kind: int, code: str, node: str, hint: str, message: str) -> Error:
 
 
 # Programs made of PyTorch have a further output, a bool, for each check that needs what the program computes: FLAG, kind, node.
-FLAG, INDEX, ZERO = "check__", "index", "zero"
+# NEVER is that of a program that computes nothing: it never holds.
+FLAG, INDEX, ZERO, NEVER = "check__", "index", "zero", "never"
 
 
 def outside(node: str, value, extent) -> str:

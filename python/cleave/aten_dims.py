@@ -112,3 +112,32 @@ def _power(e, base, exponent):
     if known == -1:
         return e.add("reciprocal", value)
     return e.add("pow", value, real(e, exponent))
+
+
+class Sizes:
+    """Numbers that follow from the sizes of tensors, at each call: from (which argument, what tracing has for it) of the inputs."""
+
+    def __init__(self, tensors):
+        self._found = {}  # symbol -> (argument, axis, factor, rest): the axis is factor * symbol + rest
+        for argument, val in tensors:
+            for axis, n in enumerate(val.shape if isinstance(argument, int) else ()):
+                if not isinstance(n, torch.SymInt) or len(symbols := n.node.expr.free_symbols) != 1:
+                    continue
+                (symbol,), expr = symbols, n.node.expr
+                rest = expr.subs(symbol, 0)
+                factor = expr.subs(symbol, 1) - rest
+                if factor != 0 and expr == factor * symbol + rest:
+                    self._found.setdefault(symbol, (argument, axis, int(factor), int(rest)))
+
+    def of(self, val, name: str):
+        """A function of the arguments that gives a SymInt, SymFloat or SymBool."""
+        expr, kind = val.node.expr, {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(val)]
+        if any(symbol not in self._found for symbol in expr.free_symbols):
+            raise UnsupportedError(f"the output `{name}` is a number that does not follow from the sizes of the inputs", node=name)
+        reads = {symbol: self._found[symbol] for symbol in expr.free_symbols}
+
+        def at(given):
+            values = {symbol: (int(given[i].shape[axis]) - rest) // factor for symbol, (i, axis, factor, rest) in reads.items()}
+            return kind(expr.subs(values))
+
+        return at

@@ -22,6 +22,7 @@ import torch._dynamo.backends.registry
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupport
+from torch.utils import _pytree as pytree
 
 from . import _arrays, _native, _options, aten, aten_checks, fx
 from ._errors import Error, InvalidError, raise_flag
@@ -169,6 +170,10 @@ def _flops(node) -> float:
     return float(size(val))
 
 
+def _elements(node) -> int:
+    return sum(math.prod(_hint(n) for n in val.shape) for val in pytree.tree_leaves(node.meta.get("val")) if isinstance(val, torch.Tensor))
+
+
 def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: bool):
     nodes = [n for n in module.graph.nodes if n.op == "call_function" and not fx.holds_no_tensor(n)]
     work = {n.name: _flops(n) for n in nodes}
@@ -187,8 +192,9 @@ def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: 
             continue
         part = fused.get_submodule(node.target)
         inner = [n for n in part.graph.nodes if n.op == "call_function"]
-        # Partitions of nothing but views are not worth a call.
-        if all(work.get(n.name, 0) == 0 for n in inner):
+        # What computes no element is not worth a call.
+        if not any(_elements(n) for n in inner):
+            left.update((n.name, f"{left[n.name]} (no elements)") for n in inner if n.name in left)
             continue
         places = [n for n in part.graph.nodes if n.op == "placeholder"]
         constants = {p.name: frozen[a.name] for p, a in zip(places, node.args) if isinstance(a, torch.fx.Node) and a.name in frozen}
@@ -218,8 +224,8 @@ def _compile(module: torch.fx.GraphModule, inputs, frozen: dict, budget, quiet: 
         for reason in left.values():
             counts[reason] = counts.get(reason, 0) + 1
         rest = ", ".join(f"{r}{f' x{c}' if c > 1 else ''}" for r, c in sorted(counts.items(), key=lambda i: -i[1])[:6])
-        share = 100.0 * (1 - eager / total) if total else 100.0
-        print(f"cleave: {islands} island{'s' * (islands != 1)}, {share:.1f} % of the flops"
+        share = f"{100.0 * (1 - eager / total):.1f} % of the flops" if total else "nothing to compute"
+        print(f"cleave: {islands} island{'s' * (islands != 1)}, {share}"
               + (f"; left to eager: {rest}" if rest else ""), file=sys.stderr)
     fused.recompile()
     return fused

@@ -13,7 +13,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from . import _arrays, _native, aten, aten_checks, aten_dims
-from ._errors import Error, InvalidError, UnsupportedError
+from ._errors import FLAG, NEVER, Error, InvalidError, UnsupportedError
 
 _IGNORED = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")
 _HINT = "torch.compile(model, backend=\"cleave\") leaves such parts to eager"
@@ -283,17 +283,18 @@ class Exported:
             else:
                 raise UnsupportedError(f"inputs of the kind {spec.kind.name.lower()} (`{node.name}`)", node=node.name)
         results = emit_nodes(emitter, program.graph, program.graph_module)
-        # For each output: ("value", index among the graph's outputs) | ("input", user input) | ("constant", value) and what
-        # to do with it.
+        # For each output: ("value", index among the graph's outputs) | ("place", user input or tensor) | ("size", what computes it
+        # from the user inputs) | ("constant", value), and what to do with it.
         self.outputs = []
         made = {}
+        sizes = aten_dims.Sizes((self.places[n.name], n.meta["val"]) for n in nodes if isinstance(n.meta.get("val"), torch.Tensor))
         for node, spec in zip(results, signature.output_specs):
             if isinstance(spec.arg, ConstantArgument) or not isinstance(node, torch.fx.Node):
                 source = ("constant", spec.arg.value if isinstance(spec.arg, ConstantArgument) else node)
             elif node.op == "placeholder" and isinstance(self.places[node.name], (int, torch.Tensor)):
                 source = ("place", self.places[node.name])
             elif emitter.values.get(node) is None:
-                raise UnsupportedError(f"the output `{node.name}` is no tensor of the graph", node=node.name)
+                source = self._number(node, sizes)
             else:
                 if node not in made:  # an output that comes twice is one tensor
                     made[node] = len(made)
@@ -302,14 +303,24 @@ class Exported:
             if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
                 raise UnsupportedError(f"outputs of the kind {spec.kind.name.lower()}")
             self.outputs.append((source, spec.kind, spec.target))
-        if not made:
-            raise InvalidError("nothing is computed: every output is an input or a constant")
+        if not made:  # every output is an input, a size or a constant; a graph has an output, here one that says nothing
+            builder.output(f"{FLAG}{NEVER}", emitter.add("ne", *[builder.literal(0.0, "f32")] * 2))
         emitter.checks.declare()
         # What has to be looked at before a run: (user input or tensor, lowest index, extent, the node that asks).
         self.looks = [(self.places[node.name], low, extent, asks) for (node, low, extent), asks in emitter.checks.inputs.items()]
         self.graph = builder.build()
         self.input_names = [n.name for n, s in zip(nodes, signature.input_specs) if s.kind == InputKind.USER_INPUT]
         return emitter.occupied.intersection(name for name, low, _ in self.graph.dims() if low == 0), emitter.doubtful
+
+    @staticmethod
+    def _number(node, sizes) -> tuple:
+        """An output that is a number: computed from the sizes of the inputs at each call."""
+        val = node.meta.get("val")
+        if isinstance(val, (bool, int, float)):
+            return "constant", val
+        if not isinstance(val, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise UnsupportedError(f"the output `{node.name}` is neither a tensor nor a number", node=node.name, hint=_HINT)
+        return "size", sizes.of(val, node.name)
 
     def declare(self, builder, node, source) -> int:
         val = node.meta["val"]
@@ -340,7 +351,13 @@ class Exported:
             aten_checks.look(given[source] if isinstance(source, int) else source, low, extent, node)
         arrays = [a for a, held in zip(given, self.user_inputs) if held is None]
         results = run([given[source] if isinstance(source, int) else source for source in self.reads], like=arrays)
-        value = lambda kind, what: results[what] if kind == "value" else given[what] if kind == "place" and isinstance(what, int) else what
+        def value(kind, what):
+            if kind == "value":
+                return results[what]
+            if kind == "size":
+                return what(given)
+            return given[what] if kind == "place" and isinstance(what, int) else what
+
         changes = [(source, self._target(use, target, given)) for source, use, target in self.outputs if use != OutputKind.USER_OUTPUT]
         # All that is written is known before anything is: an input may become what another one was.
         new = [value(*source) if source[0] == "value" else torch.as_tensor(value(*source)).clone() for source, _ in changes]

@@ -8,7 +8,7 @@ from . import _native, _options
 from ._errors import InvalidError, UnsupportedError
 
 _BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv": "floordiv", "mod": "mod", "pow": "pow"}
-_COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
+_COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
 def _real(value) -> float:
@@ -50,12 +50,20 @@ class Value:
         spec = f"{' '.join(x)}, {' '.join(y)} -> {' '.join(lead + ['i', 'j'])}"
         return self.graph.op("contract", self, other, spec=spec)
 
+    def __bool__(self):
+        raise InvalidError("a value of a graph has no truth value while the graph is built",
+                           hint="g.where(condition, x, y) chooses between values, g.logical_and(a, b) and its like join conditions")
+
+    __hash__ = object.__hash__  # a key of dictionaries by what it is, though `==` makes a value
+
     def __repr__(self):
         return f"<cleave.Value {self.dtype}{list(self.shape)}>"
 
 
 def _arithmetic(op):
     def forward(self, other):
+        if op in ("eq", "ne") and not isinstance(other, (Value, numbers.Real)):
+            return NotImplemented  # as None: not the same
         return self.graph.op(op, self, other)
 
     def backward(self, other):
@@ -113,7 +121,7 @@ class Graph:
         return self
 
     def __reduce_ex__(self, protocol):
-        raise UnsupportedError("a cleave.Graph cannot be pickled", hint="str(graph) is text that cleave.Graph.parse reads")
+        raise UnsupportedError("a cleave.Graph cannot be pickled", hint="graph.save(path), then cleave.Graph.load(path)")
 
     def _builder(self):
         if self._open is None:
@@ -197,7 +205,15 @@ class Graph:
         """(name, lowest, highest) of each dimension without a value."""
         return self.native().dims()
 
+    def save(self, path) -> str:
+        """Writes the text to a file that Graph.load reads again: NAME.graph, with its larger constants beside it in NAME.constants.
+        Folders are made."""
+        path = _options.path("path", path, needed=True)
+        self.native().save(path)
+        return path
+
     def __str__(self) -> str:
+        """The text. Constants of more than 64 elements are named in it, not written: `save` writes them too."""
         return self.native().text()
 
     def __repr__(self) -> str:

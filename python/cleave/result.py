@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import re
 from typing import Any, Callable, Sequence
 
 from . import _arrays, _native, _options
@@ -17,6 +18,10 @@ def _number(name: str, value, kind):
         return kind(value)
     except (TypeError, ValueError):
         raise InvalidError(f"`{name}` is {value!r}, a {'whole ' * (kind is not float)}number is needed", node=name) from None
+
+
+def _inputs_text(names) -> str:
+    return f"{len(names)} input{'s' * (len(names) != 1)} ({', '.join(names)})"
 
 
 class _NotPickled:
@@ -33,7 +38,7 @@ class _NotPickled:
 
 
 class Program(_NotPickled):
-    """A compiled program. Call it with arrays in the order of `inputs`, scalars by name, and by name the values of dimensions
+    """A compiled program. Call it with arrays in the order of `inputs` or by their names, scalars by name, and by name the values of dimensions
     that do not follow from the shapes (the longest request of a ragged batch); one that was made from a function or a module
     of PyTorch takes the arguments of that. Safe to call from several threads."""
 
@@ -61,14 +66,30 @@ class Program(_NotPickled):
             if out is not None:
                 raise InvalidError("`out` is for graphs: functions and modules make their results", node="out")
             return self._exported.call(self.run, arrays, scalars)
-        results = self.run(list(arrays), scalars, out)
+        results = self.run(*self._in_order(arrays, scalars), out)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _in_order(self, arrays, named: dict) -> tuple:
+        """The arrays of all inputs, those behind the ones given by position by their names, and what else has a name."""
+        names = [name for name, _, _ in self.inputs]
+        own = {*(name for name, _, _ in self.scalars), *self._native.dims()}
+        if twice := [name for name in names[:len(arrays)] if name in named and name not in own]:
+            raise InvalidError(f"the input `{twice[0]}` is given twice, by position and by name", node=twice[0])
+        behind = names[len(arrays):]
+        if any(name in named for name in behind):
+            if missing := [name for name in behind if name not in named]:
+                raise InvalidError(f"the input `{missing[0]}` is missing; the program has {_inputs_text(names)}", node=missing[0])
+            arrays = [*arrays, *(named[name] for name in behind)]
+            named = {name: value for name, value in named.items() if name not in behind}
+        return list(arrays), named
 
     def run(self, arrays: Sequence[Any], scalars: dict | None = None, out=None, like=None) -> list:
         """All outputs as a list, in memory of their own or in the arrays of `out`. They are of the kind of `like`, else of the arrays."""
         if len(arrays) != len(self.inputs):
-            names = ", ".join(name for name, _, _ in self.inputs)
-            raise InvalidError(f"{len(arrays)} arrays are given, the program has {len(self.inputs)} inputs ({names})")
+            if unknown := [name for name in scalars or {} if not any(name in names for names in self._names().values())]:
+                raise self._unknown(unknown[0])
+            raise InvalidError(f"{len(arrays)} arrays are given, the program has {_inputs_text([name for name, _, _ in self.inputs])}",
+                               hint="arrays come in the order of the inputs, or by their names")
         scalars = dict(scalars or {})
         numbers = []
         for name, _, _ in self.scalars:
@@ -78,7 +99,7 @@ class Program(_NotPickled):
         given = [name for name in self._native.dims() if name in scalars] if scalars else []
         dims = {name: _number(name, scalars.pop(name), operator.index) for name in given}
         if scalars:
-            raise InvalidError(f"`{next(iter(scalars))}` is no scalar and no open dimension of this program")
+            raise self._unknown(next(iter(scalars)))
         ready = [_arrays.given(a) for a in arrays]
         shapes = self._native.output_shapes([_arrays.shape(a) for a in ready], dims)
         like = arrays if like is None else like
@@ -96,6 +117,15 @@ class Program(_NotPickled):
             if flag:
                 raise_flag(name)
         return results
+
+    def _names(self) -> dict:
+        """What a call may give by name."""
+        return {"inputs": [name for name, _, _ in self.inputs], "scalars": [name for name, _, _ in self.scalars],
+                "open dimensions": self._native.dims()}
+
+    def _unknown(self, name: str) -> InvalidError:
+        known = "; ".join(f"its {what} are {', '.join(names)}" for what, names in self._names().items() if names)
+        return InvalidError(f"`{name}` is no input, scalar or open dimension of this program", node=name, hint=known)
 
     def __repr__(self) -> str:
         text = lambda items: ", ".join(f"{n}: {t}{list(s)}" for n, t, s in items)
@@ -214,6 +244,11 @@ def load(folder) -> Program:
     return Program(_native.Program.load(_options.path("folder", folder, needed=True)))
 
 
+def _is_text(what: str) -> bool:
+    """Whether it is a graph itself and not the path of a file."""
+    return "\n" in what or ("{" in what or re.match(r"\s*graph\s+\S", what) is not None) and not os.path.exists(what)
+
+
 def _graph_of(what, args, kwargs, dynamic_shapes):
     """(native graph, Exported or None)"""
     _options.arguments(args, kwargs)
@@ -222,7 +257,7 @@ def _graph_of(what, args, kwargs, dynamic_shapes):
         graph = what.native()
     elif isinstance(what, (str, os.PathLike)):
         text = os.fspath(what)
-        graph = _native.Graph.parse(text) if "\n" in text else _native.Graph.load(text)
+        graph = _native.Graph.parse(text) if isinstance(what, str) and _is_text(text) else _native.Graph.load(text)
     elif isinstance(what, (bytes, bytearray, memoryview)) or hasattr(what, "SerializeToString"):  # an onnx.ModelProto
         graph = Graph.from_onnx(what).native()
     if graph is not None:

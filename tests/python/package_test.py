@@ -77,6 +77,50 @@ class Graphs(unittest.TestCase):
         self.assertEqual(again.inputs, [("X", "f32", [4, "N"])])
         self.assertEqual(again.dims[0][0], "N")
 
+    def test_it_is_saved_with_its_constants(self):
+        w = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
+        g = cleave.Graph("t")
+        g.output(g.input("X", ("S", 64)) @ g.constant("W", w) + g.constant("b", np.arange(32, dtype=np.float32)), "Y")
+        with self.assertRaisesRegex(cleave.InvalidError, "is in the file `W.npy`, and a text alone has no files"):
+            cleave.Graph.parse(str(g))
+        x = np.ones((3, 64), np.float32)
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(g.save(Path(folder) / "t.graph"), folder + "/t.graph")
+            again = cleave.Graph.load(folder + "/t.graph")
+            other = cleave.Graph("other")
+            other.output(other.input("X", (64, 32)) * other.constant("W", w + 1))
+            other.save(folder + "/other.graph")  # not over the constants of the first
+            other.save(folder + "/new/other.graph")
+            np.testing.assert_array_equal(cleave.compile(folder + "/t.graph")(x), cleave.compile(g)(x))
+            again.save(folder + "/t.graph")  # over the files that it was read from
+            text = Path(folder, "t.graph").read_text()
+            np.testing.assert_array_equal(cleave.compile(cleave.Graph.parse(text, folder=folder))(x), cleave.compile(g)(x))
+            with self.assertRaisesRegex(cleave.InvalidError, "cannot be written"):
+                g.save(folder + "/t.graph/t.graph")
+
+    def test_comparisons_are_values_without_a_truth_value(self):
+        g = cleave.Graph("t")
+        x = g.input("X", (4,))
+        for ask in (lambda: bool(x > 0), lambda: 0 < x < 1, lambda: not x, lambda: x in [x + 1]):
+            with self.assertRaisesRegex(cleave.InvalidError, "no truth value") as caught:
+                ask()
+            self.assertIn("g.where(", caught.exception.hint)
+        for ask in (int, float, len, list):
+            self.assertRaises(TypeError, ask, x)
+        g.output(g.where(x == 2, 10.0, g.where(x != 3, x, 30.0)), "Y")
+        np.testing.assert_array_equal(cleave.compile(g)(np.arange(4, dtype=np.float32)), [0, 1, 10, 30])
+        self.assertFalse(x == None)  # noqa: E711 - what is no number and no value is not the same
+        self.assertIn(x, {x: 1})
+
+    def test_a_text_with_an_error_is_no_missing_file(self):
+        for text in ("graph { }", "graph x", "grph {}", "graph g { output }"):
+            with self.assertRaisesRegex(cleave.InvalidError, r"CLV1001.*\n") as caught:
+                cleave.compile(text)
+        for path in ("nowhere.graph", "graphs/nowhere.graph", "graph"):
+            with self.assertRaises(cleave.InvalidError) as caught:
+                cleave.compile(path)
+            self.assertEqual(caught.exception.code, "CLV3001")
+
     def test_faults_name_code_node_and_hint(self):
         with self.assertRaises(cleave.InvalidError) as caught:
             cleave.Graph.parse("graph g {\n  input X: f32[4]\n  output Y = frobnicate(X)\n}\n")
@@ -113,6 +157,49 @@ class Programs(unittest.TestCase):
         out = self.program(x, a=1.0, out=x)
         self.assertIs(out, x)
         np.testing.assert_allclose(x, np.full((4, 16), 1 / 16), rtol=1e-6)
+
+    def test_arrays_that_are_not_aligned(self):
+        x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
+        crooked = np.frombuffer(b"?" + x.tobytes(), np.float32, offset=1).reshape(4, 16)
+        packed = np.zeros(4, dtype=[("flag", "u1"), ("row", "f4", (16,))])["row"]  # rows are no whole elements apart
+        packed[:] = x
+        for array in (crooked, packed):
+            self.assertFalse(array.flags.aligned)
+            np.testing.assert_array_equal(self.program(array, a=1.0), self.program(x, a=1.0))
+            with self.assertRaisesRegex(cleave.InvalidError, "`out` is (not aligned|read-only)"):
+                self.program(x, a=1.0, out=array)
+        with self.assertRaisesRegex(cleave.InvalidError, "an array of `out` is not aligned to its elements"):
+            self.program(x, a=1.0, out=np.frombuffer(bytearray(1 + x.nbytes), np.float32, offset=1).reshape(4, 16))
+        sums = leir.parse("in A f32[4,16];out C f32[4];B^{4}_{tx=0}L^{16}_{a=0}[C^{f32,g}_{tx}=C^{f32,g}_{tx}+A^{f32,g}_{tx,a};];")
+        np.testing.assert_allclose(sums.run({"A": crooked})["C"], x.sum(1), rtol=1e-5)
+
+    def test_inputs_by_name(self):
+        program = cleave.compile("graph g {\n  dim S in 0..9\n  input A: f32[S]\n  input B: f32[S]\n  scalar a: f32\n"
+                                 "  output Y = sub(mul(A, a), B)\n}\n")
+        x, y = np.arange(3, dtype=np.float32), np.ones(3, np.float32)
+        for call in (lambda: program(x, y, a=2), lambda: program(x, B=y, a=2), lambda: program(B=y, a=2, A=x)):
+            np.testing.assert_array_equal(call(), 2 * x - y)
+        for call, text in ((lambda: program(x, a=2, b=y), "`b` is no input, scalar or open dimension"),
+                           (lambda: program(A=x, a=2), "the input `B` is missing; the program has 2 inputs \\(A, B\\)"),
+                           (lambda: program(x, A=x, a=2), "the input `A` is given twice"),
+                           (lambda: program(x, y, B=y, a=2), "the input `B` is given twice"),
+                           (lambda: program(x, a=2), "1 arrays are given, the program has 2 inputs"),
+                           (lambda: program(x, y, y, a=2), "3 arrays are given, the program has 2 inputs")):
+            with self.assertRaisesRegex(cleave.InvalidError, text):
+                call()
+        with self.assertRaises(cleave.InvalidError) as caught:
+            program(x, y, scale=2, a=2)
+        self.assertEqual(caught.exception.hint, "its inputs are A, B; its scalars are a; its open dimensions are S")
+
+    def test_a_wrong_out_is_called_an_output(self):
+        x = np.ones((4, 16), np.float32)
+        one = np.empty((1, 16), np.float32)
+        for out, text in ((np.empty((5, 16), np.float32), "output `Y`: it has the shape"),
+                          (np.empty((4, 16), np.float64), "output `Y`: it has the type"),
+                          (np.lib.stride_tricks.as_strided(one, (4, 16), (0, 4)), "output `Y`: its elements share memory")):
+            with self.assertRaisesRegex(cleave.InvalidError, text) as caught:
+                self.program(x, a=1.0, out=out)
+            self.assertEqual((caught.exception.code, caught.exception.node), ("CLV7012", "Y"))
 
     def test_arrays_of_others(self):
         class Foreign:  # nothing but the protocol
@@ -156,7 +243,7 @@ class Programs(unittest.TestCase):
         x = np.zeros((4, 16), np.float32)
         fixed = x.copy()
         fixed.flags.writeable = False
-        for array, text in ((x.astype(">f4"), ">f4"), (x.astype(object), "object"), (np.full((4, 16), "a"), "<U1"), ({"a": 1}, "object")):
+        for array, text in ((x.astype(">f4"), ">f4"), (x.astype(object), "object"), (np.full((4, 16), "a"), "<U1"), ({"a": 1}, "a dict is no array")):
             with self.subTest(text), self.assertRaisesRegex(cleave.Error, text):
                 self.program(array, a=1.0)
         for out, text in ((fixed, "read-only"), ([1], "int"), ([x, x], "2 arrays"), (x.astype(">f4"), ">f4")):
@@ -251,7 +338,7 @@ class Results(unittest.TestCase):
             np.testing.assert_array_equal(program(x, a=3.0, L=length), want)
         with self.assertRaisesRegex(cleave.InvalidError, "`L` has no value"):
             program(x, a=3.0)
-        with self.assertRaisesRegex(cleave.InvalidError, "`M` is no scalar"):
+        with self.assertRaisesRegex(cleave.InvalidError, "`M` is no input, scalar or open dimension"):
             program(x, a=3.0, L=7, M=1)
 
     def test_what_it_says(self):
@@ -385,6 +472,10 @@ class Results(unittest.TestCase):
                     np.testing.assert_allclose(program(x[:rows], a=1.0), 1 / 16, rtol=1e-6)
                 with self.assertRaisesRegex(cleave.InvalidError, r"`S` is 1, outside its range 2\.\.8"):
                     program(x[:1], a=1.0)
+        for given, text in (("5..2", "its range ends before it begins"), ("1..4@9", r"its typical value lies outside 1\.\.4"),
+                            ("0..65", r"is not within 0\.\.64"), (65, r"is not within 0\.\.64")):
+            with self.assertRaisesRegex(cleave.InvalidError, text):
+                cleave.compile(SOFTMAX, dims={"S": given})
         self.assertIn("exp", cleave.optimize(SOFTMAX, dims={"S": 4}, **small()).source("leir"))
         for given in (8, "8", np.int64(8)):
             program = cleave.compile(SOFTMAX, dims={"S": given})
@@ -431,6 +522,13 @@ class Package(unittest.TestCase):
         code = "import sys\nsys.modules['torch'] = None\nimport cleave\nprint(cleave.__version__)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_parts_are_imported_when_they_are_asked_for(self):
+        code = ("import sys, cleave\nassert not {'torch', 'numpy', 'cleave.leir', 'cleave.backend'} & set(sys.modules)\n"
+                "cleave.leir.parse\nassert not hasattr(cleave, 'nothing')\nsys.modules['torch'] = None\n"
+                "try: cleave.backend\nexcept AttributeError as error: print(error)")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertRegex(done.stdout, "cleave.backend cannot be imported: .*torch", done.stderr)
 
     def test_interrupts_keep_the_best(self):
         code = (

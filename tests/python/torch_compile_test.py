@@ -97,6 +97,18 @@ class Backend(unittest.TestCase):
             torch.testing.assert_close(got, module(x), rtol=2e-5, atol=2e-5)
         self.assertIn("cleave: 1 island, 100.0 % of the flops", said)
 
+    def test_what_has_no_elements_stays_with_eager_for_a_reason(self):
+        got, said = self.run_quietly(self.compiled(lambda x: (x + 1).softmax(-1)), torch.ones(0, 5))
+        self.assertEqual(got.shape, (0, 5))
+        self.assertRegex(said, r"cleave: 0 islands, nothing to compute; left to eager: aten.add \(no elements\), aten._softmax \(no elements\)\n")
+        got, said = self.run_quietly(self.compiled(lambda x: (x + 1).sum(0)), torch.ones(0, 5))
+        torch.testing.assert_close(got, torch.zeros(5))
+        self.assertIn("1 island, 100.0 % of the flops\n", said)
+
+    def test_the_counts_are_there_without_an_import(self):
+        done = subprocess.run([sys.executable, "-c", "import cleave; print(cleave.backend.stats['graphs'])"], capture_output=True, text=True)
+        self.assertEqual(done.stdout, "0\n", done.stderr)
+
     def test_unsupported_parts_stay_with_eager(self):
         module = lambda x, w: torch.fft.rfft((x @ w).relu()).abs() @ w[:5]
         x, w = torch.randn(4, 8), torch.randn(8, 8)

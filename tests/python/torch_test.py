@@ -109,6 +109,30 @@ class Modules(unittest.TestCase):
             with self.assertRaisesRegex(cleave.InvalidError, text):
                 result(*wrong, scale=scale)
 
+    def test_results_that_are_not_computed(self):
+        x, zeros = torch.randn(3, 4), torch.zeros(2)
+        module = torch.nn.Linear(4, 4).eval()
+        for f, want in ((lambda x: x.to(torch.float32), x), (lambda x: (x, 3, zeros), (x, 3, zeros)),
+                        (lambda x: {"w": module.weight, "x": x}, {"w": module.weight, "x": x})):
+            for program in (cleave.compile(f, (x,)), cleave.optimize(f, (x,), **fast()).program):
+                self.assertEqual(program.outputs, [])
+                torch.testing.assert_close(program(x), want)
+        self.assertIs(cleave.compile(lambda x: x.to(torch.float32), (x,))(x), x)
+
+    def test_results_that_are_sizes(self):
+        n = torch.export.Dim("n", max=64)
+        f = lambda x, y: (x * 2, x.shape[0], 2 * y.shape[0] + 1, x.shape[0] / 3, x.shape[0] > 4, x.shape[1])
+        program = cleave.compile(f, (torch.ones(3, 4), torch.ones(4)), dynamic_shapes=({0: n}, {0: n + 1}))
+        alone = cleave.compile(lambda x: x.shape[0] // 2, (torch.ones(6, 4),), dynamic_shapes=({0: 2 * n},))
+        for rows in (2, 4, 7):
+            x, y = torch.randn(rows, 4), torch.ones(rows + 1)
+            got, want = program(x, y), f(x, y)
+            torch.testing.assert_close(got[0], want[0])
+            self.assertEqual(got[1:], want[1:])
+            self.assertEqual([type(v) for v in got[1:]], [type(v) for v in want[1:]])
+            self.assertEqual(program(x.numpy(), y.numpy())[1:], want[1:])
+            self.assertEqual(alone(torch.ones(2 * rows, 4)), rows)
+
     def test_example_arguments_are_asked_for(self):
         for take in cleave.optimize, cleave.compile:
             with self.assertRaises(cleave.InvalidError) as caught:
