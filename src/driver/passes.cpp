@@ -265,6 +265,7 @@ Diagnostics tune_candidates(Compilation& c) {
   c.outcome = std::move(*outcome);
   if (c.outcome->stop == tune::Stop::exhausted && (c.unscheduled || (!c.search.saturated && over(c, kSearchShare)())))
     c.outcome->stop = c.options.interrupted() ? tune::Stop::interrupted : tune::Stop::budget;
+  if (c.unscheduled) c.notes.push_back("the budget ended before every equal graph had been scheduled");
   for (const std::string& n : c.outcome->notes) c.notes.push_back(n);
   remember(c, known);
   return measure_ranges(c);

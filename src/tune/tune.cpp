@@ -318,7 +318,8 @@ class Tuner {
       if (winner == finalists_.size() || finalists_[i].ratio > finalists_[winner].ratio) winner = i;
     }
     if (winner == finalists_.size()) {
-      out_.notes.push_back("no candidate could be timed; the unfused schedule is used");
+      out_.notes.push_back(fmt::format("{}; the unfused schedule is used",
+                                       proposals.empty() ? "there was no candidate" : "no candidate could be timed"));
     } else {
       const Runner& best = finalists_[winner];
       const runtime::Comparison& c = *out_.trials[best.trial].comparison;

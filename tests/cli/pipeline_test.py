@@ -210,6 +210,10 @@ class Pipeline(CliTest):
         self.assertLessEqual(r["candidates"]["tried"], 1)
         if r["stop"] == "budget":
             self.assertIn("tiny: stopped by the budget; ", self.ok("optimize", self.tiny, "--dim", "S=17", "--budget", "1c", "--threads", "1"))
+        none = self.json("optimize", self.tiny, "--dim", "S=18", "--budget", "0s", "--threads", "1")
+        self.assertEqual((none["status"], none["candidates"]["tried"]), ("budget", 0))
+        self.assertIn("the budget ended before every equal graph had been scheduled", none["notes"])
+        self.assertIn("there was no candidate; the unfused schedule is used", none["notes"])
         self.fails(5, "error[CLV7008]", "optimize", self.tiny, "--dim", "S=16", "--budget", "1c", "--require-speedup", "1000")
 
     def test_dumps_are_inputs(self):

@@ -42,6 +42,13 @@ std::vector<double> run(const std::string& text, const std::map<std::string, Arr
 const Array kFour = reals(Type::f32, {4}, {1, 2, 3, 4});
 using V = std::vector<double>;
 
+TEST(Interpret, NanHasNoSignInTexts) {
+  const Array a = reals(Type::f32, {2}, {std::copysign(NAN, -1.0), -1.5});
+  EXPECT_EQ(element_text(a, 0), "nan");
+  EXPECT_EQ(element_text(a, 0, 3), "nan");
+  EXPECT_EQ(element_text(a, 1), "-1.5");
+}
+
 TEST(Interpret, RunsPointByPoint) {
   EXPECT_EQ(run("in A f32[4];out C f32[4];L^{4}_{a=0}[C^{f32,g}_{a}=A^{f32,g}_{3-a}*2+a;];", {{"A", kFour}}),
             (V{8, 7, 6, 5}));
