@@ -6,39 +6,15 @@
 #include <numeric>
 
 #include "base/check.hpp"
+#include "sym/interval.hpp"
+#include "sym/prove.hpp"
 
 namespace cleave::sym {
 
 namespace {
 
-int64_t clip(__int128 v) {
-  if (v > kHuge) return kHuge;
-  if (v < -kHuge) return -kHuge;
-  return static_cast<int64_t>(v);
-}
-int64_t plus(int64_t a, int64_t b) { return clip(static_cast<__int128>(a) + b); }
-int64_t times(int64_t a, int64_t b) { return clip(static_cast<__int128>(a) * b); }
-int64_t floor_div(int64_t a, int64_t b) {
-  if (b == 0) return 0;
-  const int64_t q = a / b;
-  return q - ((a % b != 0) && ((a < 0) != (b < 0)));
-}
 int64_t floor_mod(int64_t a, int64_t b) { return b == 0 ? 0 : a - floor_div(a, b) * b; }
 
-bool unbounded(int64_t v) { return v <= -kHuge || v >= kHuge; }
-
-Interval add(Interval a, Interval b) {
-  return {unbounded(a.lo) || unbounded(b.lo) ? -kHuge : plus(a.lo, b.lo),
-          unbounded(a.hi) || unbounded(b.hi) ? kHuge : plus(a.hi, b.hi)};
-}
-Interval mul(Interval a, Interval b) {
-  const int64_t c[] = {times(a.lo, b.lo), times(a.lo, b.hi), times(a.hi, b.lo), times(a.hi, b.hi)};
-  return {*std::min_element(c, c + 4), *std::max_element(c, c + 4)};
-}
-
-}  // namespace
-
-namespace {
 uint64_t mixed(uint64_t h, uint64_t v) {
   h = (h ^ v) * 0x9e3779b97f4a7c15ULL;
   return h ^ (h >> 29);
@@ -376,49 +352,46 @@ Interval Pool::bounds(Expr e) const {
     case Kind::symbol: return n.range;
     case Kind::polynomial: {
       Interval sum{0, 0};
+      bool compound = false;
       for (const Term& t : n.terms) {
         Interval p{t.coefficient, t.coefficient};
-        for (Expr atom : t.atoms) p = cleave::sym::mul(p, bounds(atom));
+        for (Expr atom : t.atoms) {
+          p = cleave::sym::mul(p, bounds(atom));
+          compound = compound || kind(atom) != Kind::symbol;
+        }
         sum = cleave::sym::add(sum, p);
       }
+      // What is left of an extent is not negative.
+      if (compound && sum.lo < 0 && sum.hi >= 0 && proves_natural(*this, n.terms)) sum.lo = 0;
       return sum;
     }
-    case Kind::floordiv: {
-      const Interval a = bounds(n.a), b = bounds(n.b);
-      if (b.lo <= 0) return {};
-      const int64_t c[] = {floor_div(a.lo, b.lo), floor_div(a.lo, b.hi), floor_div(a.hi, b.lo), floor_div(a.hi, b.hi)};
-      return {unbounded(a.lo) ? -kHuge : *std::min_element(c, c + 4),
-              unbounded(a.hi) ? kHuge : *std::max_element(c, c + 4)};
-    }
-    case Kind::mod: {
-      const Interval b = bounds(n.b), a = bounds(n.a);
-      if (b.lo <= 0) return {};
-      return {0, a.lo >= 0 ? std::min(a.hi, b.hi - 1) : b.hi - 1};
-    }
-    case Kind::min: {
-      const Interval a = bounds(n.a), b = bounds(n.b);
-      return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
-    }
-    case Kind::max: {
-      const Interval a = bounds(n.a), b = bounds(n.b);
-      return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
-    }
+    default: return combined(n.kind, bounds(n.a), bounds(n.b));
   }
-  return {};
 }
 
 Proof Pool::at_most(Expr a, Expr b) const {
   if (a == b) return Proof::yes;
   // Bounds of b - a without touching the pool: the terms of both with signs.
   Term one, other;
+  Terms difference = sum(view(b, one), view(a, other), -1);
   Interval range{0, 0};
-  for (const Term& t : sum(view(b, one), view(a, other), -1)) {
+  bool compound = false;
+  for (const Term& t : difference) {
     Interval p{t.coefficient, t.coefficient};
-    for (Expr atom : t.atoms) p = cleave::sym::mul(p, bounds(atom));
+    for (Expr atom : t.atoms) {
+      p = cleave::sym::mul(p, bounds(atom));
+      compound = compound || kind(atom) != Kind::symbol;
+    }
     range = cleave::sym::add(range, p);
   }
   if (range.lo >= 0) return Proof::yes;
   if (range.hi < 0) return Proof::no;
+  if (!compound) return Proof::unknown;
+  if (proves_natural(*this, difference)) return Proof::yes;
+  // b < a: a - b - 1 >= 0.
+  Term minus{1, {}};
+  for (Term& t : difference) t.coefficient = -t.coefficient;
+  if (proves_natural(*this, sum(difference, {&minus, 1}, -1))) return Proof::no;
   return Proof::unknown;
 }
 

@@ -71,6 +71,20 @@ class Dims(CliTest):
                             "--threads", "1")
             self.assertEqual(run["outputs"][0]["shape"], [b, n // 2, c])
 
+    def test_parts_of_an_axis_add_up_to_it(self):
+        path = self.file("swap.graph", """graph swap {
+  dim L in 2..64
+  input X: f32[L]
+  A = slice(X, axes=[0], starts=[0], stops=[L // 2])
+  B = slice(X, axes=[0], starts=[L // 2], stops=[L])
+  C = concat(B, A, axis=0)
+  output Y = add(C, X)
+}
+""")
+        for n in (2, 9):
+            run = self.json("run", path, "--dim", f"L=2..64@{n}", "--check", "--threads", "1")
+            self.assertEqual(run["outputs"][0]["shape"], [n])
+
     def test_files_give_the_dimensions(self):
         path = self.file("shifted.graph", """graph shifted {
   dim B in 1..100

@@ -109,6 +109,19 @@ TEST(OnnxValues, SlicesOfADynamicAxisClampAtRunTime) {
   }
 }
 
+// The halves of an axis, joined again, are as long as the axis.
+TEST(OnnxValues, HalvesOfADynamicAxisAreAsLongAsIt) {
+  OnnxModel m;
+  m.input("x", {"n"}).ints("two", {2}).ints("zero", {0}).node("Shape", {"x"}, {"s"}).node("Div", {"s", "two"}, {"h"});
+  m.node("Slice", {"x", "zero", "h"}, {"a"}).node("Slice", {"x", "h", "s"}, {"b"});
+  m.node("Concat", {"b", "a"}, {"c"}, {{"axis", 0}}).node("Add", {"c", "x"}, {"y"}).output("y");
+  const auto model = m.import();
+  ASSERT_TRUE(model.ok()) << render(model.errors(), nullptr);
+  const auto bound = graph::bind(*model, {{"n", 5}});
+  ASSERT_TRUE(bound.ok()) << render(bound.errors(), nullptr);
+  expect_near(evaluate(bound, {{"x", f32({5}, {1, 2, 3, 4, 5})}}).at(0), {4, 6, 8, 5, 7});
+}
+
 TEST(OnnxValues, GatherCountsNegativeIndicesFromTheEnd) {
   OnnxModel m;
   m.input("x", {"3", "2"}).input("i", {"4"}, onnx::TensorProto::INT64).node("Gather", {"x", "i"}, {"y"}).output("y");
