@@ -23,6 +23,7 @@ RUN_BY = {
     ("docs/standalone.md", "sh"): "tests/install/install_test.py",
     ("docs/standalone.md", "c"): "tests/install/install_test.py",
     ("docs/leir.md", "text"): "tests/cli/leir_test.py",
+    ("docs/suite.md", "json"): "tests/cli/algebra_test.py",
 }
 
 
