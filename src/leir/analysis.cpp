@@ -209,22 +209,32 @@ void Analysis::initialisation() {
     for (uint32_t a = q.first_access; a < q.first_access + q.accesses; ++a) {
       const Access& r = p_.accesses_[a];
       const Variable& v = p_.variables_[r.variable];
-      if (r.write || (v.known() && v.role != Role::output) || (r.self && q.initialises)) continue;
+      if (r.write || (v.known() && v.role != Role::output)) continue;
+      std::optional<NoFirstValue> open;
+      if (r.self && q.initialises && !(open = no_first_value(p_, q))) continue;
       bool proved = whole(r.variable, p_.top_of(r.item));
       proved = proved || written_before(p_, r, writers[r.variable]);
       std::string how = "is not proved to be written before it is read";
+      if (open)
+        how = fmt::format("is not proved to have a first value: it is set where `{}` is 0, and {}",
+                          s().text(s().loops[open->reduction].index), open->reason);
       if (!proved) {
         if (!shadow) shadow = run_shadow(p_);
         if (shadow->done) {
           const auto it = shadow->unwritten.find(a);
           proved = it == shadow->unwritten.end();
-          if (!proved) how = fmt::format("is read at {} before it is written", it->second);
+          if (!proved && !open) how = fmt::format("is read at {} before it is written", it->second);
+          if (!proved && open)
+            how = fmt::format("has no first value at {}: it is set where `{}` is 0, and {}", it->second,
+                              s().text(s().loops[open->reduction].index), open->reason);
         }
       }
       if (proved) continue;
       const SourceRange at = s().exprs[r.expr].range;
       Diagnostic d = diagnose_at(at, Code::leir_read_before_write, print(s(), r.expr), how);
-      if (r.self) {
+      if (open) {
+        d.hint = "write its first value by an equation before";
+      } else if (r.self) {
         d = diagnose_at(at, Code::leir_accumulator, p_.name(r.variable),
                         "here, although an equation before this one writes the variable, so no first value is set");
       } else if (r.variable == q.target) {

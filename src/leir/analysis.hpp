@@ -71,6 +71,23 @@ struct Box {
 };
 std::optional<Box> box_of(const Program& program, const EquationInfo& equation, const std::set<uint32_t>& free);
 
+// Does the index of the loop stand in the expression? As it is written: a form may hide it in what it has no word for.
+bool names_index(const Program& program, ExprId root, uint32_t loop);
+// The same of a loop's extent; one that is a number depends on nothing.
+bool extent_depends(const Program& program, uint32_t loop, uint32_t on);
+// What forms below `roots` have no word for (`abs(a)`, `I_{a}`) and which has another value where indices of `loops`
+// do, or where memory that is written is read, gets a new symbol each in `other`.
+void rename_opaque(const Program& program, std::span<const ExprId> roots, const std::set<uint32_t>& loops,
+                   std::unordered_map<sym::Expr, sym::Expr>& other);
+
+// Rule 2.4 sets first values where all reduction indices are 0. What an accumulation touches in other iterations it has
+// to touch there too; otherwise: the loop whose index is why this is not known, and how.
+struct NoFirstValue {
+  uint32_t reduction;
+  std::string reason;
+};
+std::optional<NoFirstValue> no_first_value(const Program& program, const EquationInfo& equation);
+
 // Do the boxes (lo, hi per position) cover [0, shape)? no and yes are certain; unknown when there are too many pieces.
 Proof covers(const std::vector<int64_t>& shape, const std::vector<std::vector<std::pair<int64_t, int64_t>>>& boxes);
 

@@ -46,53 +46,11 @@ bool never_zero(sym::Pool& pool, sym::Expr form) {
   return false;
 }
 
-// Every node below the subscripts of a mention, those of subscripts inside too.
-template <class Visit>
-void subscript_nodes(const Program& p, const Access& a, Visit&& visit) {
-  const auto first = p.syntax().operands_of(a.expr);
-  std::vector<ExprId> work(first.begin(), first.end());
-  while (!work.empty()) {
-    const ExprId id = work.back();
-    work.pop_back();
-    visit(id);
-    for (ExprId o : p.syntax().operands_of(id)) work.push_back(o);
-  }
-}
-// Does the index stand in a subscript? As it is written: a form may hide it in what it has no word for.
+// Does the index stand in a subscript?
 bool occurs(const Program& p, const Access& a, uint32_t loop) {
-  bool out = false;
-  subscript_nodes(p, a,
-                  [&](ExprId id) { out = out || (p.syntax().exprs[id].op == Op::index && p.meaning(id) == loop); });
-  return out;
-}
-
-// What forms have no word for (`abs(a)`, `I_{a}`) has another value where indices of `loops` do, and where memory that
-// is written is read.
-void rename_opaque(const Program& p, const Access& y, const std::set<uint32_t>& loops,
-                   std::unordered_map<sym::Expr, sym::Expr>& other) {
-  sym::Pool& pool = p.pool();
-  std::map<ExprId, bool> varies;
-  const auto varying = [&](ExprId root) {
-    std::vector<ExprId> work = {root};
-    while (!work.empty()) {
-      const ExprId id = work.back();
-      work.pop_back();
-      const Op op = p.syntax().exprs[id].op;
-      if (op == Op::index && loops.contains(p.meaning(id))) return true;
-      if (op == Op::tensor) {
-        const Variable& v = p.variables()[p.meaning(id)];
-        if (!v.known() || v.role == Role::output) return true;
-      }
-      for (ExprId o : p.syntax().operands_of(id)) work.push_back(o);
-    }
-    return false;
-  };
-  subscript_nodes(p, y, [&](ExprId id) {
-    const auto form = p.form(id);
-    if (!form || pool.kind(*form) != sym::Kind::symbol || pool.symbol_name(*form)[0] != 'o' || other.contains(*form))
-      return;
-    if (varying(id)) other[*form] = pool.fresh("o", pool.symbol_range(*form));
-  });
+  for (ExprId o : p.syntax().operands_of(a.expr))
+    if (names_index(p, o, loop)) return true;
+  return false;
 }
 
 // Two mentions in two iterations of `loop`, those of `y` later (sign 1) or earlier (-1), with the loops outside
@@ -110,7 +68,7 @@ Proof meet(const Program& p, const Access& x, const Access& y, uint32_t loop, in
     if (inside) other[p.symbol(l)] = pool.fresh("w", index_range(p, l)), moved.insert(l);
     inside = inside || l == loop;
   }
-  rename_opaque(p, y, moved, other);
+  rename_opaque(p, p.syntax().operands_of(y.expr), moved, other);
   for (size_t d = 0; d < x.subscripts.size(); ++d) {
     const sym::Expr difference = pool.sub(x.subscripts[d], pool.substitute(y.subscripts[d], other));
     if (never_zero(pool, difference)) return Proof::no;
@@ -120,6 +78,11 @@ Proof meet(const Program& p, const Access& x, const Access& y, uint32_t loop, in
 
 bool below(const EquationInfo& q, uint32_t loop) {
   return std::find(q.loops.begin(), q.loops.end(), loop) != q.loops.end();
+}
+
+// Does a loop of the equation run more or less often where the index of `loop` is another?
+bool extents_depend(const Program& p, const EquationInfo& q, uint32_t loop) {
+  return std::any_of(q.loops.begin(), q.loops.end(), [&](uint32_t l) { return extent_depends(p, l, loop); });
 }
 
 }  // namespace
@@ -168,8 +131,10 @@ Answer independent(const Program& p, uint32_t loop, const std::set<uint32_t>* co
       reduction = reduction && a->item == q.item && (a->write || a->self) && !occurs(p, *a, loop);
     const bool used = std::find(q.reductions.begin(), q.reductions.end(), loop) != q.reductions.end();
     if (reduction && used) continue;
-    // D11: a loop that its only equation does not use is dropped.
-    if (equations == 1 && only->item == q.item && (q.accumulation == Accumulation::none || q.initialises)) {
+    // D11: a loop that its only equation does not use, neither in its values nor in how often it is computed, is
+    // dropped.
+    const bool idle = equations == 1 && !extents_depend(p, q, loop);
+    if (idle && only->item == q.item && (q.accumulation == Accumulation::none || q.initialises)) {
       bool mentions = used;
       for (const Access* a : by_variable[v]) mentions = mentions || occurs(p, *a, loop);
       bool self = false;
@@ -224,7 +189,7 @@ std::vector<Dependence> dependences(const Program& p, uint32_t item_a, uint32_t 
           other[p.symbol(loop)] = pool.fresh("w", n);
         }
       }
-      rename_opaque(p, y, {qb.loops.begin(), qb.loops.end()}, other);
+      rename_opaque(p, p.syntax().operands_of(y.expr), {qb.loops.begin(), qb.loops.end()}, other);
       d.distance.assign(d.loops.size(), std::nullopt);
       bool never = false;
       for (size_t k = 0; k < x.subscripts.size() && !never; ++k) {

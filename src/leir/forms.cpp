@@ -126,6 +126,80 @@ Interval range_under(sym::Pool& pool, sym::Expr form, std::span<const sym::Expr>
   return out;
 }
 
+namespace {
+
+// Every node of an expression, those of subscripts inside too, until `visit` says true.
+template <class Visit>
+bool any_node(const Program& p, std::span<const ExprId> roots, Visit&& visit) {
+  std::vector<ExprId> work(roots.begin(), roots.end());
+  while (!work.empty()) {
+    const ExprId id = work.back();
+    work.pop_back();
+    if (visit(id)) return true;
+    for (ExprId o : p.syntax().operands_of(id)) work.push_back(o);
+  }
+  return false;
+}
+
+}  // namespace
+
+bool names_index(const Program& p, ExprId root, uint32_t loop) {
+  return any_node(p, {&root, 1},
+                  [&](ExprId id) { return p.syntax().exprs[id].op == Op::index && p.meaning(id) == loop; });
+}
+
+bool extent_depends(const Program& p, uint32_t loop, uint32_t on) {
+  return !p.extent(loop) && names_index(p, p.syntax().loops[loop].extent, on);
+}
+
+void rename_opaque(const Program& p, std::span<const ExprId> roots, const std::set<uint32_t>& loops,
+                   std::unordered_map<sym::Expr, sym::Expr>& other) {
+  sym::Pool& pool = p.pool();
+  const auto varies = [&](ExprId id) {
+    const Op op = p.syntax().exprs[id].op;
+    if (op == Op::index) return loops.contains(p.meaning(id));
+    if (op != Op::tensor) return false;
+    const Variable& v = p.variables()[p.meaning(id)];
+    return !v.known() || v.role == Role::output;
+  };
+  any_node(p, roots, [&](ExprId id) {
+    const auto form = p.form(id);
+    if (form && pool.kind(*form) == sym::Kind::symbol && pool.symbol_name(*form)[0] == 'o' && !other.contains(*form) &&
+        any_node(p, {&id, 1}, varies))
+      other[*form] = pool.fresh("o", pool.symbol_range(*form));
+    return false;
+  });
+}
+
+std::optional<NoFirstValue> no_first_value(const Program& p, const EquationInfo& q) {
+  sym::Pool& pool = p.pool();
+  const std::set<uint32_t> reductions(q.reductions.begin(), q.reductions.end());
+  std::unordered_map<sym::Expr, sym::Expr> start;  // where all reduction indices are 0
+  for (uint32_t r : q.reductions) start[p.symbol(r)] = pool.constant(0);
+  const Access& write = p.accesses()[q.first_access];
+  for (uint32_t l : q.loops) {
+    const auto r =
+        std::find_if(q.reductions.begin(), q.reductions.end(), [&](uint32_t x) { return extent_depends(p, l, x); });
+    // Loops that are reduced over run at least once.
+    if (r == q.reductions.end() || reductions.contains(l)) continue;
+    auto then = start;
+    rename_opaque(p, {&p.syntax().loops[l].extent, 1}, reductions, then);
+    const sym::Expr left = pool.sub(pool.substitute(p.extent_form(l), then), pool.add(p.symbol(l), 1));
+    if (range_under(pool, left, write.constraints).lo >= 0) continue;
+    return NoFirstValue{
+        *r, fmt::format("`{}` may run further in other iterations", p.syntax().text(p.syntax().loops[l].index))};
+  }
+  // The place that is written may be another one by then.
+  for (const EquationInfo& w : p.equations())
+    for (uint32_t r : q.reductions) {
+      if (std::find(w.loops.begin(), w.loops.end(), r) == w.loops.end()) continue;
+      if (any_node(p, p.syntax().operands_of(write.expr),
+                   [&](ExprId id) { return p.syntax().exprs[id].op == Op::tensor && p.meaning(id) == w.target; }))
+        return NoFirstValue{r, fmt::format("`{}`, which says where, is written in between", p.name(w.target))};
+    }
+  return std::nullopt;
+}
+
 Analysis::Analysis(Program& program, Diagnostics& messages) : p_(program), messages_(messages) {
   p_.pool_ = std::make_shared<sym::Pool>();
   p_.forms_.assign(s().exprs.size(), std::nullopt);

@@ -235,7 +235,7 @@ class ShadowRun {
       if (e.op != Op::tensor) continue;
       const uint32_t v = p_.meaning(id);
       if (p_.variables()[v].known() && p_.variables()[v].role != Role::output) continue;
-      if (id == q.accumulator && q.initialises) continue;
+      if (id == q.accumulator && first) continue;
       std::vector<int64_t> at;
       const auto i = element(id, &at);
       if (!i) {

@@ -248,6 +248,35 @@ TEST(Check, RefusesReadsBeforeWrites) {
       "L^{4}_{a=0}L^{2}_{c=0}[C_{a+4}=C_{a+4}+A_{a}*c;];");
 }
 
+// A first value is set where all reduction indices are 0: what is touched elsewhere only has none.
+TEST(Check, WantsFirstValuesOfAllThatIsAccumulated) {
+  const std::string h = "in A f32[700];in N i64[700] range 1..700;out X f32[700];";
+  const std::string all = ";L^{700}_{c=0}[X_{c}=0;];";
+  for (const char* body :
+       {"L^{a+1}_{c=0}[X_{c}=X_{c}+A_{a};]", "L^{a+1}_{c=0}[X_{c}=X_{c}*A_{a};]",
+        "L^{a+1}_{c=0}[X_{c}=max(A_{a},X_{c});]", "L^{min(700,a+2)}_{c=0}[X_{c}=min(X_{c},A_{a});]",
+        "L^{N^{i64,g}_{a}}_{c=0}[X_{c}=X_{c}+A_{a};]", "L^{min(700,abs(a*2-1)+1)}_{c=0}[X_{c}=X_{c}+A_{a};]",
+        "L^{2}_{d=0}L^{a+d+1}_{c=0}[D_{d,c}=D_{d,c}+A_{a};]",
+        "[L^{a+1}_{c=0}[D^{f32,l}_{c}=D^{f32,l}_{c}+A_{a};];X_{a}=D^{f32,l}_{a};]"})
+    for (const char* n : {"3", "800"}) {
+      std::string text = h + "L^{700}_{a=0}" + body + all;
+      for (size_t k = text.find("700"); k != std::string::npos; k = text.find("700")) text.replace(k, 3, n);
+      REFUSES(text, leir_read_before_write);
+    }
+  // Loops that run less far later, tiles, first values of their own, and what only small programs show.
+  ACCEPTS(h + "L^{700}_{a=0}L^{700-a}_{c=0}[X_{c}=X_{c}+A_{a};]" + all);
+  ACCEPTS(
+      "in A f32[999999];out X "
+      "f32[8];L^{125000}_{a=0}L^{min(8,999999-a*8)}_{c=0}[X_{c}=X_{c}+A_{a*8+c};];L^{8}_{c=0}[X_{c}=0;];");
+  ACCEPTS(h + "L^{700}_{c=0}[X_{c}=0;];L^{700}_{a=0}L^{a+1}_{c=0}[X_{c}=X_{c}+A_{a};];");
+  ACCEPTS("in A f32[4];out X f32[4];L^{3}_{a=0}L^{4-(a*a)%2}_{c=0}[X_{c}=X_{c}+A_{a};];");
+  // Where it is written is data that is another one by then.
+  REFUSES(
+      "in A f32[4];in I i64[4] range 0..3;out X f32[4];L^{4}_{a=0}[J^{i64,g}=I^{i64,g}_{a};X_{J^{i64,g}}=X_{J^{i64,g}}+"
+      "A_{a};];L^{4}_{c=0}[X_{c}=0;];",
+      leir_read_before_write);
+}
+
 TEST(Check, PlacesOfNestedBodiesAreTheirIterations) {
   ACCEPTS(
       "in A f32[4,5];out C "
@@ -280,6 +309,26 @@ TEST(Check, RefusesLoopsThatCarryDependences) {
       "f32[4];L^{4}_{a=0}[D_{a}=A_{a};];B^{4}_{tx=0}[E_{tx}=if_then_else(tx-1<0,0,D_{tx-1});D_{tx}=A_{tx}*3;C_{tx}=1;]"
       ";",
       leir_dependence);
+}
+
+// A loop that its equation does not name repeats it only when the loops inside run as often each time.
+TEST(Check, RefusesRacesOfLoopsThatShapeTheLoopsInside) {
+  const std::string h = "in A f32[9];in N i64[4] range 0..3;out X f32[];";
+  for (const char* kind : {"P^{3}_{a=0}", "V^{3}_{a=0}", "B^{3}_{tx=0}"})
+    for (std::string rest :
+         {"L^{3-i}_{d=0}[X=A_{d};];", "L^{3-i}_{d=0}[X=X+A_{d};];", "L^{min(4,9-i*4)}_{d=0}[X=max(X,A_{d});];",
+          "[L^{2}_{d=0}[L^{2-i//2}_{f=0}[X=A_{d+f};];];];", "L^{N^{i64,g}_{i}+1}_{d=0}[X=A_{d};];",
+          "L^{min(3,abs(i-1)+1)}_{d=0}[X=A_{d};];"}) {
+      for (size_t k = rest.find('i'); k != std::string::npos; k = rest.find('i', k + 1))
+        if (rest[k + 1] != 'n' && rest[k + 1] != '6' && rest[k - 1] != 'm')
+          rest.replace(k, 1, *kind == 'B' ? "tx" : "a");
+      REFUSES(h + kind + rest, leir_dependence);
+    }
+  REFUSES("in A f32[5,4];out X f32[3];P^{2}_{c=0}L^{min(4,5-c*4)}_{d=0}L^{3}_{f=0}[X_{f}=A_{d,f};];", leir_dependence);
+  // An extent that is one number throughout, one of an outer loop, and a sum over the loop itself.
+  ACCEPTS(h + "B^{2}_{tx=0}L^{min(2,4-tx)}_{d=0}[X=A_{d};];");
+  ACCEPTS("in A f32[4];out X f32[2];L^{2}_{a=0}P^{2}_{c=0}L^{2-a}_{d=0}[X_{a}=A_{d};];");
+  ACCEPTS(h + "P^{3}_{a=0}L^{3-a}_{c=0}[X=X+A_{a+c};];");
 }
 
 // Subscripts that no form tells apart may name one element twice; what differs by more than their range does not.
