@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any, Mapping, NamedTuple
 
 from . import _options
-from ._arrays import given
+from ._arrays import given, is_torch
 from ._errors import InvalidError
 from ._leir import LeirProgram as _Program
 from .graph import Graph
@@ -23,6 +23,30 @@ __all__ = ["Program", "Variable", "parse"]
 
 
 _NUMPY = {"bf16": "u2", "bool": "?"}
+
+
+def _input(array: Any, dtype: str):
+    """The array of a variable of that type, as the library takes it: bits of bf16 as f32, those of u64 as i64."""
+    import numpy
+
+    array = given(array)
+    if is_torch(array):
+        import torch
+
+        if array.dtype == torch.uint16 and dtype == "bf16":
+            return array.view(torch.bfloat16)
+        if array.dtype != torch.uint64:
+            return array
+        array = array.numpy()
+    if not isinstance(array, numpy.ndarray):
+        return array
+    # numpy has no bf16: it is what run() gives, what .npy files have (V2), or the type of ml_dtypes.
+    bits = array.dtype.itemsize == 2 and (array.dtype.kind == "V" or array.dtype == "uint16" and dtype == "bf16")
+    if bits:
+        return (array.view("uint16").astype("uint32") << 16).view("float32")
+    if array.dtype == "uint64":
+        return array.view("int64") if dtype[0] in "iu" or dtype == "bool" else array.astype("float64")
+    return array
 
 
 class Variable(NamedTuple):
@@ -71,14 +95,17 @@ class Program:
         return [Variable(n, r, d, tuple(s)) for n, r, d, s in self._native.variables()]
 
     def run(self, inputs: Mapping[str, Any], via: str = "jit") -> dict[str, Any]:
-        """The outputs as numpy arrays by name; `via` is interpreter, jit, c or cuda (that text as C++). bfloat16 comes as uint16 bits."""
+        """The outputs as numpy arrays by name; `via` is interpreter, jit, c or cuda (that text as C++). bfloat16 comes as uint16 bits,
+        and is taken so, as V2 and as the bfloat16 of torch and ml_dtypes."""
         import numpy
 
         out = {}
         if not isinstance(inputs, Mapping):
             raise InvalidError(f"`inputs` is a {type(inputs).__name__}, arrays by name are needed", node="inputs")
-        arrays = {_options.text("name", name): given(array) for name, array in inputs.items()}
+        types = {v.name: v.dtype for v in self.variables}
+        arrays = {_options.text("name", name): _input(array, types.get(name, "")) for name, array in inputs.items()}
         for name, (dtype, shape, data) in self._native.run(arrays, _options.text("via", via)).items():
+            dtype = "u64" if types[name] == "u64" else dtype  # whose bits come as i64
             kind = _NUMPY.get(dtype) or f"{dtype[0]}{int(dtype[1:]) // 8}"
             out[name] = numpy.frombuffer(data, dtype=kind).reshape(shape).copy()
         return out

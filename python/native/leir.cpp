@@ -20,6 +20,8 @@ cleave::View view_of(const ConstArray& a) {
       {Code::Float, 64, cleave::ElementType::f64}, {Code::Float, 32, cleave::ElementType::f32},
       {Code::Float, 16, cleave::ElementType::f16}, {Code::Bfloat, 16, cleave::ElementType::bf16},
       {Code::Int, 64, cleave::ElementType::i64},   {Code::Int, 32, cleave::ElementType::i32},
+      {Code::Int, 16, cleave::ElementType::i16},   {Code::Int, 8, cleave::ElementType::i8},
+      {Code::UInt, 32, cleave::ElementType::u32},  {Code::UInt, 16, cleave::ElementType::u16},
       {Code::UInt, 8, cleave::ElementType::u8},    {Code::Bool, 8, cleave::ElementType::boolean}};
   cleave::View v;
   bool known = false;
@@ -29,8 +31,9 @@ cleave::View view_of(const ConstArray& a) {
       known = true;
     }
   if (!known)
-    throw cleave::Error(cleave::Error::Kind::unsupported, "CLV6006", "", "f64 f32 f16 bf16 i64 i32 u8 and bool are",
-                        "an array's type is not supported: f64 f32 f16 bf16 i64 i32 u8 and bool are");
+    throw cleave::Error(cleave::Error::Kind::unsupported, "CLV6006", "",
+                        "f64 f32 f16 bf16 i64 i32 i16 i8 u32 u16 u8 and bool are",
+                        "an array's type is not supported: f64 f32 f16 bf16 i64 i32 i16 i8 u32 u16 u8 and bool are");
   v.data = const_cast<void*>(static_cast<const void*>(a.data()));
   for (size_t i = 0; i < a.ndim(); ++i) {
     v.shape.push_back(static_cast<int64_t>(a.shape(i)));

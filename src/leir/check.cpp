@@ -314,6 +314,19 @@ class Checker {
 
 Checked check(Syntax syntax, const CheckOptions&) { return Checker(std::move(syntax)).run(); }
 
+namespace {
+
+// What of the declaration a value is against.
+std::optional<std::string> not_a_value(const HeaderEntry& h, int64_t value) {
+  if (h.values && (value < h.values->first || value > h.values->second))
+    return fmt::format("has the value {}, declared are {}..{}", value, h.values->first, h.values->second);
+  if (value < lowest_integer(h.type) || wrap_integer(h.type, value) != value)
+    return fmt::format("has the value {}, which no {} has", value, leir::name(h.type));
+  return std::nullopt;
+}
+
+}  // namespace
+
 Result<Syntax> bind(const Syntax& syntax, const std::map<std::string, int64_t>& values) {
   Syntax out = syntax;
   Diagnostics bad;
@@ -323,6 +336,8 @@ Result<Syntax> bind(const Syntax& syntax, const std::map<std::string, int64_t>& 
                                  [&](const HeaderEntry& h) { return out.text(h.name) == name; });
     if (it == out.header.end() || it->role == Role::output || !it->dims.empty() || is_real(it->type))
       bad.push_back(diagnose(Code::leir_unbound_dim, name));
+    else if (auto why = not_a_value(*it, value))
+      bad.push_back(diagnose(Code::leir_input, name, *why));
     else
       of[it->name] = value;
   }

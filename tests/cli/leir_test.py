@@ -157,6 +157,18 @@ class Leir(unittest.TestCase):
         self.assertIn("the extent of `a`: it is 0, so the loop never runs", r.stderr)
         self.assertNotIn("never written", run("run", "-", "--dim", "N=-3", text=text).stderr)
 
+    def test_dimensions_keep_to_what_is_declared(self):
+        text = "in N %s;\nin A f32[9];\nout C f32[9];\nP^{9}_{a=0}[C^{f32,g}_{a}=A^{f32,g}_{a}*N^{%s,g};];\n"
+        for dtype, declared, value, why in (("i64", " range 1..9", 12, "has the value 12, declared are 1..9"),
+                                            ("i8", "", 300, "has the value 300, which no i8 has"),
+                                            ("u64", "", -1, "has the value -1, which no u64 has")):  # fmt: skip
+            program = text % (dtype + "[]" + declared, dtype)
+            for verb in ("check", "run", "lower"):
+                r = run(verb, "-", f"--dim=N={value}", text=program)
+                self.assertEqual(r.returncode, 3, r.stderr)
+                self.assertIn(f"error[CLV8040]: input `N`: {why}", r.stderr)
+            self.assertEqual(run("run", "-", "--dim", "N=9", text=program).returncode, 0)
+
     def test_run_writes_what_it_reads(self):
         out = self.folder / "y.npz"
         r = run("run", self.case([6, 15]), "--outputs", str(out), "--errors", str(self.folder / "e.npz"), "--f64")

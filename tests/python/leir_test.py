@@ -79,6 +79,45 @@ class Leir(unittest.TestCase):
                               .replace("C^{f16,g}_{tx}=C^{f16,g}_{tx}+", "C^{bool,g}_{tx}=1<"))  # fmt: skip
         self.assertEqual(half.run({"A": a.astype("f2")})["C"].tolist(), [True, True])
 
+    @unittest.skipUnless(importlib.util.find_spec("numpy"), "numpy is not installed")
+    def test_run_takes_what_it_gives_of_every_type(self):
+        import numpy
+
+        def copy(source, target):
+            return leir.parse(f"in A {source}[4];out C {target}[4];L^{{4}}_{{a=0}}[C^{{{target},g}}_{{a}}=A^{{{source},g}}_{{a}};];")
+
+        values = {t: numpy.array([0, 1, 5, 2 ** (int(t[1:]) - (t[0] == "i")) - 1], dtype=f"{t[0]}{int(t[1:]) // 8}")
+                  for t in ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")}  # fmt: skip
+        values |= {t: numpy.array([0, 1, -5.5, numpy.inf], dtype=f"f{int(t[1:]) // 8}") for t in ("f16", "f32", "f64")}
+        values["bool"] = numpy.array([0, 1, 1, 0], dtype=bool)
+        values["bf16"] = numpy.array([0, 0x3F80, 0xC0B0, 0x7F80], dtype="u2")  # the same as of the others
+        for via in ("interpreter", "jit"):
+            for name, array in values.items():
+                out = copy(name, name).run({"A": array}, via=via)["C"]
+                self.assertEqual(out.dtype, array.dtype, name)
+                numpy.testing.assert_array_equal(out, array, name)
+                numpy.testing.assert_array_equal(copy(name, name).run({"A": out[::-1]}, via=via)["C"], array[::-1], name)
+            wide = copy("f64", "u64").run({"A": numpy.full(4, 1.8e19)}, via=via)["C"]
+            self.assertEqual((wide.dtype, int(wide[0])), (numpy.uint64, 18 * 10**18))
+            numpy.testing.assert_array_equal(copy("f64", "f64").run({"A": wide}, via=via)["C"], numpy.full(4, 1.8e19))
+            bits = values["bf16"]
+            for name in ("f32", "bf16"):
+                out = copy(name, "f32").run({"A": bits.view("V2")}, via=via)["C"]
+                numpy.testing.assert_array_equal(out, values["f32"], name)
+        if importlib.util.find_spec("ml_dtypes"):
+            import ml_dtypes
+
+            out = copy("bf16", "bf16").run({"A": bits.view(ml_dtypes.bfloat16)})["C"]
+            numpy.testing.assert_array_equal(out, bits)
+        if importlib.util.find_spec("torch"):
+            import torch
+
+            for name, array in values.items():
+                if name != "bf16":
+                    numpy.testing.assert_array_equal(copy(name, name).run({"A": torch.from_numpy(array)})["C"], array, name)
+            for tensor in (torch.from_numpy(bits), torch.from_numpy(bits).view(torch.bfloat16)):
+                numpy.testing.assert_array_equal(copy("bf16", "bf16").run({"A": tensor})["C"], bits)
+
 
 if __name__ == "__main__":
     unittest.main()
