@@ -35,7 +35,7 @@ namespace {
 struct Arguments {
   std::string input;
   std::vector<std::string> dims, disabled, inputs, scalars, against, operands, without, export_to;
-  std::string target = "cpu", budget = "60s", color = "auto", stage, cache_dir, machine, stop_after, dump_after,
+  std::string target = "cpu", budget, color = "auto", stage, cache_dir, machine, stop_after, dump_after,
               dump_dir = "cleave-dump", output, outputs, split, trace, suite, why_not, database, action;
   uint64_t seed = 1;
   int threads = 0, jobs = 1, graph = -1, candidate = 0, top = 8, step = 0, days = 180;
@@ -215,7 +215,7 @@ class Command {
     takes_input(s, "a .graph text, an ONNX model, or - for standard input");
     takes_pipeline(s);
     takes_tolerance(s);
-    s->add_option("--budget", a_.budget, "60s, 5m, 500c (candidates) or none");
+    s->add_option("--budget", a_.budget, "60s, 5m, 500c (candidates) or none (default: 60s)");
     s->add_flag("--deterministic", a_.deterministic, "take the cost model's choice, verified but not timed");
     s->add_option("-o,--output", a_.output, "write the artefact folder")->check(not_empty());
     s->add_option("--require-speedup", a_.require_speedup, "exit with 5 below this speedup")->check(at_least(0));
@@ -323,7 +323,7 @@ class Command {
     driver::Options o;
     for (const std::string& d : a_.dims)
       if (Diagnostics bad = driver::parse_dim(d, o.dims); !bad.empty()) return bad;
-    TRY_ASSIGN(o.budget, driver::parse_budget(a_.budget));
+    TRY_ASSIGN(o.budget, driver::parse_budget(a_.budget.empty() ? "none" : a_.budget));
     if (a_.target != "cpu") return diagnose(Code::missing_target, fmt::format("the target `{}`", a_.target));
     for (const std::string& p : a_.disabled) {
       const driver::Pass* pass = driver::find_pass(p);
@@ -406,6 +406,7 @@ class Command {
 
   int optimize() {
     if (Diagnostics bad = driver::check_output(a_.output); !bad.empty()) return fail(bad, {});
+    if (a_.budget.empty()) a_.budget = "60s";
     return compiled("", [this](driver::Compilation& c) {
       if (!c.outcome) return stopped(c);
       print(a_.json ? driver::result_json(c) : driver::result_text(c));

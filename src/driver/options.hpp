@@ -34,7 +34,7 @@ struct Options {
   int threads = 1;
   int jobs = 1;
   uint64_t seed = 1;
-  tune::Budget budget{60, std::numeric_limits<int64_t>::max()};
+  tune::Budget budget;
   bool deterministic = false;
   size_t top = 8;     // candidates kept of each graph, and in a round of trials
   std::string split;  // an index to split (names of the algebra)

@@ -99,10 +99,11 @@ std::vector<std::string> indices_to_split(const Compilation& c) {
 }
 
 namespace {
-// A share of the time of the whole is over, or the user wants no more.
+// A share of the time of the whole is over, or the user wants no more. What is deterministic does not hang on time.
 std::function<bool()> over(const Compilation& c, double share) {
   return [&c, share] {
-    return c.options.interrupted() || runtime::wall_seconds() - c.started > share * c.options.budget.seconds;
+    if (c.options.interrupted()) return true;
+    return !c.options.deterministic && runtime::wall_seconds() - c.started > share * c.options.budget.seconds;
   };
 }
 constexpr double kSearchShare = 0.5, kScheduleShare = 0.75;  // what is left is for measuring

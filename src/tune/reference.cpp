@@ -93,8 +93,10 @@ Result<Piece> evaluate_piece(const Problem& p, size_t output, const Box& box) {
     TRY_ASSIGN(std::vector<oracle::Tensor> stored, oracle::evaluate(r.graph, arguments, {.round_to_storage = true}));
     piece.stored = std::move(stored.at(0));
   }
-  const oracle::Tensor& value = piece.expected.value;
-  if (value.real() && std::any_of(value.reals.begin(), value.reals.end(), [](double v) { return std::isnan(v); })) {
+  const auto no_number = [](const oracle::Tensor& t) {
+    return t.real() && std::any_of(t.reals.begin(), t.reals.end(), [](double v) { return !std::isfinite(v); });
+  };
+  if (no_number(piece.expected.value) || std::any_of(arguments.begin(), arguments.end(), no_number)) {
     TRY_ASSIGN(std::vector<oracle::Bounded> stable,
                oracle::evaluate_with_bounds(algebra::stabilise(graph::expand_to_primitives(r.graph)), arguments));
     piece.stable = std::move(stable.at(0));
@@ -322,8 +324,10 @@ Verdict judge(const Reference& reference, const Results& results, const Verdict*
         double& e = expected.reals[i];
         const double g = got.reals[i];
         if (std::isnan(e) == std::isnan(g)) continue;
-        // Infinities of both signs meet in one order of the operations and not in another (docs/algebra.md).
-        if (std::isnan(g) ? std::isinf(e) && reference.sums_products[piece.output] : std::isinf(g)) {
+        // Infinities of both signs meet in one order of the operations and not in another (docs/algebra.md). A row of
+        // scores with an infinity is NaN as a whole in the stable form (docs/stabilised.md).
+        const bool row = piece.stable && std::isnan(piece.stable->value.reals[i]);
+        if (std::isnan(g) ? row || (std::isinf(e) && reference.sums_products[piece.output]) : std::isinf(g)) {
           e = g;
         } else if (std::isnan(e) && piece.stable && std::isfinite(piece.stable->value.reals[i])) {
           e = piece.stable->value.reals[i];

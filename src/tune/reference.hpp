@@ -20,8 +20,8 @@ struct Piece {
   oracle::Bounded expected;
   // Every value rounded to its type, as storing all of them would; only when some element has no bound.
   std::optional<oracle::Tensor> stored;
-  // The stable form of the graph, where the graph as written has a NaN: exponentials that overflow in float64 have the
-  // values there that they stand for.
+  // The stable form of the graph, where something that comes in or goes out is no number: exponentials that overflow in
+  // float64 have the values there that they stand for.
   std::optional<oracle::Bounded> stable;
 };
 

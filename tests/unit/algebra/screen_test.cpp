@@ -84,6 +84,11 @@ const Hard kHard[] = {
   output O = contract("i j, i k -> j k", exp(layer_norm(A, axes=[1])), mul(C, C))
 })",
      [](const std::string&, Rng& rng) { return 3000 + rng.normal(); }},
+    {"a norm that negative numbers alone are given", R"(graph g {
+  input x: f32[16, 64]
+  output O = where(lt(x, 0.0), layer_norm(x, axes=[1]), 1.0)
+})",
+     [](const std::string&, Rng& rng) { return rng.normal() - 3000; }},
     {"the square of a sum of numbers with opposite signs", R"(graph g {
   input A: f32[6]
   input B: f32[4, 6]
@@ -186,6 +191,21 @@ TEST(Screen, AZeroThatMakesANanKeepsIt) {
         EXPECT_EQ(std::isnan(got[0].at(i)), std::isnan(want[0].at(i))) << output << " element " << i << print(f.graph);
     }
   }
+}
+
+// An infinity that meets one of another input: inf >= inf holds, and nothing compares with NaN.
+TEST(Screen, InfinitiesOfTwoInputsAreCompared) {
+  const Graph g = parsed(R"(graph g {
+  input x: f32[2]
+  input y: f32[2, 4]
+  output o = ge(x, logsumexp(y, axes=[1]))
+})");
+  const auto found = search(g);
+  ASSERT_TRUE(found.ok());
+  auto inputs = draw(g, 1);
+  inputs.at("x").set(0, std::numeric_limits<double>::infinity());
+  inputs.at("y").set(2, std::numeric_limits<double>::infinity());
+  for (const Found& f : found->graphs) EXPECT_EQ(run(f.graph, inputs)[0].at(0), 1) << print(f.graph);
 }
 
 TEST(Screen, AttentionWithAnAdditiveMaskStillDividesLast) {

@@ -360,6 +360,16 @@ TEST(Reference, TakesTheStableFormWhereExponentialsOverflowAsWritten) {
   EXPECT_TRUE(judged(p, NAN).ok);
 }
 
+// exp(x) / sum(exp(x)) of a row that holds +inf: zeros beside one NaN as written, NaN as a whole in the stable form.
+TEST(Reference, TakesARowOfSoftmaxThatHoldsAnInfinity) {
+  for (const bool infinite : {true, false}) {
+    Problem p = problem_of(" input X: f32[3]\n e = exp(X)\n output Y = div(e, sum(e, axes=[0], keepdims=true))");
+    p.inputs[0].data.as<float>()[1] = infinite ? INFINITY : 1.5f;
+    EXPECT_EQ(judged(p, NAN).ok, infinite);
+    EXPECT_FALSE(judged(p, 0.9).ok);
+  }
+}
+
 // Reassociated, a sum of products may be inf - inf where it was an infinity; nothing else may.
 TEST(Reference, TakesNanForAnInfinityOfASumOfProducts) {
   const auto of = [](const std::string& y) {
