@@ -5,7 +5,6 @@
 
 #include "base/check.hpp"
 #include "base/codes.hpp"
-#include "leir/shadow.hpp"
 #include "leir/typed.hpp"
 
 namespace cleave::leir {
@@ -15,7 +14,12 @@ using sym::kHuge;
 
 namespace {
 constexpr int64_t kMaxElements = int64_t{1} << 40;
+
+std::string reaches(size_t d, int64_t x, const Variable& v) {
+  return x < 0 ? fmt::format("subscript {} reaches {}", d + 1, x)
+               : fmt::format("subscript {} reaches {}, the extent is {}", d + 1, x, v.shape[d]);
 }
+}  // namespace
 
 void Analysis::run() {
   for (const EquationInfo& q : p_.equations_) {
@@ -82,23 +86,19 @@ void Analysis::shapes() {
         if (r.lo < 0 || r.hi >= v.shape[d]) w.bounds = Proof::unknown;
         continue;
       }
-      if (r.lo < 0)
-        return message(diagnose_at(at, Code::leir_bounds, text, fmt::format("subscript {} reaches {}", d + 1, r.lo)));
-      if (r.hi >= kHuge)
+      if (!v.known() && r.hi >= kHuge)
         return message(diagnose_at(at, Code::leir_bounds, text, fmt::format("subscript {} has no upper bound", d + 1)));
-      if (v.known()) {
-        if (r.hi >= v.shape[d]) {
-          Diagnostic beyond =
-              diagnose_at(at, Code::leir_bounds, text,
-                          fmt::format("subscript {} reaches {}, the extent is {}", d + 1, r.hi, v.shape[d]));
+      if (r.lo < 0 || (v.known() && r.hi >= v.shape[d])) {
+        if (const auto x = outside(q, w.subscripts[d], v.known() ? v.shape[d] : kHuge)) {
+          Diagnostic beyond = diagnose_at(at, Code::leir_bounds, text, reaches(d, *x, v));
           // Conditions are of values: nothing keeps an equation from writing.
-          if (w.subscripts[d] != pool().constant(r.hi))
+          if (*x >= 0 && !pool().as_constant(w.subscripts[d]))
             beyond.hint = "a loop over a tile that is cut short has the extent min(size,extent-tile*size)";
           return message(std::move(beyond));
         }
-      } else {
-        v.shape[d] = std::max(v.shape[d], r.hi + 1);
+        w.bounds = Proof::unknown;
       }
+      if (!v.known()) v.shape[d] = std::max<int64_t>({v.shape[d], r.hi + 1, 1});
     }
   }
   for (const Variable& v : p_.variables_) {
@@ -110,8 +110,59 @@ void Analysis::shapes() {
   }
 }
 
+// A value of the subscript that is none of 0..extent-1, in an iteration that certainly is: at the ends of the loops.
+std::optional<int64_t> Analysis::outside(const EquationInfo& q, sym::Expr subscript, int64_t extent) {
+  constexpr size_t kMostLoops = 10;  // whose ends are combined in every way
+  std::optional<int64_t> least, most;
+  const size_t n = std::min(q.loops.size(), kMostLoops);
+  for (size_t ends = 0; ends < size_t{1} << n; ++ends) {
+    std::unordered_map<sym::Expr, int64_t> at;
+    const auto value = [&](sym::Expr x) {
+      const auto it = at.find(x);
+      return it == at.end() ? std::nullopt : std::optional(it->second);
+    };
+    bool runs = true;
+    for (size_t k = 0; k < q.loops.size() && runs; ++k) {
+      const sym::Expr extent_form = *p_.loop_extent_[q.loops[k]];
+      const int64_t times = pool().evaluate(extent_form, value).value_or(pool().bounds(extent_form).lo);  // at least
+      runs = times > 0;
+      if (runs) at[p_.loop_symbol_[q.loops[k]]] = ends >> std::min(k, n - 1) & 1 ? times - 1 : 0;
+    }
+    const auto x = runs ? pool().evaluate(subscript, value) : std::nullopt;
+    if (!x) continue;
+    least = std::min(least.value_or(*x), *x);
+    most = std::max(most.value_or(*x), *x);
+  }
+  if (least && *least < 0) return least;
+  return most && *most >= extent ? most : std::nullopt;
+}
+
+const Shadow& Analysis::shadow() {
+  if (!shadow_) shadow_ = run_shadow(p_);
+  return *shadow_;
+}
+
+// What is not proved of writes by their forms: followed, or left to the run.
+void Analysis::bounds_of_writes() {
+  for (const EquationInfo& q : p_.equations_) {
+    Access& w = p_.accesses_[q.first_access];
+    if (w.bounds == Proof::yes) continue;
+    const SourceRange at = s().exprs[w.expr].range;
+    const std::string text = print(s(), w.expr);
+    if (const auto& beyond = shadow().outside; beyond && beyond->first == q.first_access)
+      return message(diagnose_at(at, Code::leir_bounds, text,
+                                 fmt::format("it reaches {}, the extents are ({})", beyond->second,
+                                             fmt::join(p_.variables_[q.target].shape, ","))));
+    if (shadow().done)
+      w.bounds = Proof::yes;
+    else
+      message(diagnose_at(at, Code::leir_unchecked, text, "it is not proved to stay inside"));
+  }
+}
+
 // 2.2: subscripts stay inside; unknown is checked when the program runs.
 void Analysis::bounds() {
+  bounds_of_writes();
   for (Access& a : p_.accesses_) {
     if (a.write) continue;
     const Variable& v = p_.variables_[a.variable];
@@ -119,6 +170,10 @@ void Analysis::bounds() {
     if (v.shape.size() != a.subscripts.size()) {
       // Never written, and no input.
       message(diagnose_at(at, Code::leir_read_before_write, print(s(), a.expr), "is never written"));
+      continue;
+    }
+    if (a.self) {  // the element that is written
+      a.bounds = p_.accesses_[p_.equations_[p_.equation_of_[a.item]].first_access].bounds;
       continue;
     }
     const std::vector<sym::Expr>& under = a.constraints;
@@ -135,10 +190,7 @@ void Analysis::bounds() {
         exact = exact && pool().as_constant(*p_.loop_extent_[l]).has_value();
       const std::string text = print(s(), a.expr);
       if (exact) {
-        message(diagnose_at(at, Code::leir_bounds, text,
-                            r.lo < 0
-                                ? fmt::format("subscript {} reaches {}", d + 1, r.lo)
-                                : fmt::format("subscript {} reaches {}, the extent is {}", d + 1, r.hi, v.shape[d])));
+        message(diagnose_at(at, Code::leir_bounds, text, reaches(d, r.lo < 0 ? r.lo : r.hi, v)));
         break;
       }
       a.bounds = Proof::unknown;
@@ -204,7 +256,6 @@ void Analysis::initialisation() {
     }
     return whole_known[key] = !boxes.empty() && covers(p_.variables_[variable].shape, boxes) == Proof::yes;
   };
-  std::optional<Shadow> shadow;
   for (const EquationInfo& q : p_.equations_)
     for (uint32_t a = q.first_access; a < q.first_access + q.accesses; ++a) {
       const Access& r = p_.accesses_[a];
@@ -219,10 +270,9 @@ void Analysis::initialisation() {
         how = fmt::format("is not proved to have a first value: it is set where `{}` is 0, and {}",
                           s().text(s().loops[open->reduction].index), open->reason);
       if (!proved) {
-        if (!shadow) shadow = run_shadow(p_);
-        if (shadow->done) {
-          const auto it = shadow->unwritten.find(a);
-          proved = it == shadow->unwritten.end();
+        if (shadow().done) {
+          const auto it = shadow().unwritten.find(a);
+          proved = it == shadow().unwritten.end();
           if (!proved && !open) how = fmt::format("is read at {} before it is written", it->second);
           if (!proved && open)
             how = fmt::format("has no first value at {}: it is set where `{}` is 0, and {}", it->second,
@@ -246,7 +296,6 @@ void Analysis::initialisation() {
 
 // Every element of every output is written.
 void Analysis::coverage() {
-  std::optional<Shadow> shadow;
   for (uint32_t v = 0; v < p_.variables_.size(); ++v) {
     const Variable& var = p_.variables_[v];
     if (var.role != Role::output) continue;
@@ -256,11 +305,10 @@ void Analysis::coverage() {
       if (auto box = written_box(p_, w)) boxes.push_back(std::move(*box));
     }
     if (!boxes.empty() && covers(var.shape, boxes) == Proof::yes) continue;
-    if (!shadow) shadow = run_shadow(p_);
     std::string why = "is not proved to be written in full";
-    if (shadow->done) {
-      const auto it = shadow->holes.find(v);
-      if (it == shadow->holes.end()) continue;
+    if (shadow().done) {
+      const auto it = shadow().holes.find(v);
+      if (it == shadow().holes.end()) continue;
       why = fmt::format("has elements that are never written, such as {}", it->second);
     }
     message(diagnose_at(var.range, Code::leir_coverage, p_.name(v), why));

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "leir/program.hpp"
+#include "leir/shadow.hpp"
 
 namespace cleave::leir {
 
@@ -27,6 +28,7 @@ class Analysis {
 
   sym::Expr form(ExprId root);
   sym::Expr make_form(ExprId id);
+  sym::Interval either(std::span<const ExprId> operands);
   void guards(const EquationInfo& q);
   void constraints_of(ExprId condition, bool negated, std::vector<sym::Expr>& out);
   void below(sym::Expr extent, sym::Expr index, std::vector<sym::Expr>& out);
@@ -34,7 +36,10 @@ class Analysis {
 
   void extents();
   void shapes();
+  std::optional<int64_t> outside(const EquationInfo& q, sym::Expr subscript, int64_t extent);
   void bounds();
+  void bounds_of_writes();
+  const Shadow& shadow();
   void initialisation();
   void coverage();
   void idle_loops();
@@ -52,6 +57,7 @@ class Analysis {
   };
   std::vector<Guard> guards_;
   std::unordered_map<uint32_t, uint32_t> guard_of_;  // tensor node -> innermost guard
+  std::optional<Shadow> shadow_;                     // once it was asked for
 };
 
 // Bounds of a form where all constraints are at least 0. `pool` is only asked, except for sums with constraints.

@@ -278,7 +278,17 @@ sym::Expr Analysis::make_form(ExprId id) {
       if (e.function == Function::min) return pool().min(f(0), f(1));
       if (e.function == Function::clamp) return pool().min(pool().max(f(0), f(1)), f(2));
       if (e.function == Function::relu) return pool().max(f(0), pool().constant(0));
+      if (e.function == Function::sign) return opaque({-1, 1});
+      if (e.function == Function::abs) {
+        const Interval x = pool().bounds(f(0));
+        if (x.lo <= -kHuge || x.hi >= kHuge) return opaque();
+        return opaque({std::max<int64_t>({0, x.lo, -x.hi}), std::max(-x.lo, x.hi)});
+      }
+      if (e.function == Function::if_then_else) return opaque(either(operands));
       return opaque();
+    case Op::compare:
+    case Op::logical_and:
+    case Op::logical_or: return opaque({0, 1});
     case Op::tensor: {
       const Variable& v = p_.variables_[p_.meaning_[id]];
       Interval range;
@@ -294,6 +304,19 @@ sym::Expr Analysis::make_form(ExprId id) {
     }
     default: return opaque();
   }
+}
+
+// What an if_then_else may be: each branch under its condition.
+Interval Analysis::either(std::span<const ExprId> operands) {
+  std::optional<Interval> out;
+  for (size_t i = 1; i < 3; ++i) {
+    std::vector<sym::Expr> under;
+    constraints_of(operands[0], i == 2, under);
+    const Interval branch = range_under(pool(), *p_.forms_[operands[i]], under);
+    if (branch.lo > branch.hi) continue;  // it is never taken
+    out = out ? Interval{std::min(out->lo, branch.lo), std::max(out->hi, branch.hi)} : branch;
+  }
+  return out.value_or(Interval{});
 }
 
 void Analysis::extents() {

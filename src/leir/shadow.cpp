@@ -32,8 +32,8 @@ class ShadowRun {
       nest(i);
       i = s_.items[i].end;
     }
-    if (!ok_) return {};
-    out_.done = true;
+    out_.done = ok_;
+    if (!ok_) return {.outside = out_.outside};
     for (uint32_t v = 0; v < p_.variables().size(); ++v) {
       if (p_.variables()[v].role != Role::output) continue;
       for (size_t i = 0; i < written_[v].size(); ++i)
@@ -191,18 +191,22 @@ class ShadowRun {
     }
   }
 
-  // Element of a mention; nothing when it depends on data or lies outside.
-  std::optional<size_t> element(ExprId tensor, std::vector<int64_t>* at) {
+  // Element of a mention; nothing when it depends on data or lies outside. `at`: its subscripts, all of them only when
+  // none depends on data.
+  std::optional<size_t> element(ExprId tensor, std::vector<int64_t>& at) {
     const Variable& v = p_.variables()[p_.meaning(tensor)];
+    if (v.shape.size() != s_.exprs[tensor].count) return std::nullopt;  // never written, and no input
     int64_t flat = 0;
-    size_t d = 0;
+    bool inside = true;
     for (ExprId o : s_.operands_of(tensor)) {
       const auto i = evaluate(o);
-      if (!i || *i < 0 || *i >= v.shape[d]) return std::nullopt;
-      if (at) at->push_back(*i);
-      flat = flat * v.shape[d++] + *i;
+      if (!i) return std::nullopt;
+      const int64_t extent = v.shape[at.size()];
+      inside = inside && *i >= 0 && *i < extent;
+      if (inside) flat = flat * extent + *i;
+      at.push_back(*i);
     }
-    return static_cast<size_t>(flat);
+    return inside ? std::optional(static_cast<size_t>(flat)) : std::nullopt;
   }
 
   void equation(uint32_t item) {
@@ -237,7 +241,7 @@ class ShadowRun {
       if (p_.variables()[v].known() && p_.variables()[v].role != Role::output) continue;
       if (id == q.accumulator && first) continue;
       std::vector<int64_t> at;
-      const auto i = element(id, &at);
+      const auto i = element(id, at);
       if (!i) {
         ok_ = false;
         return;
@@ -246,11 +250,14 @@ class ShadowRun {
         for (uint32_t a = q.first_access; a < q.first_access + q.accesses; ++a)
           if (p_.accesses()[a].expr == id) out_.unwritten.try_emplace(a, place(at));
     }
-    const auto i = element(s_.items[item].target, nullptr);
-    if (!i)
+    std::vector<int64_t> at;
+    const auto i = element(s_.items[item].target, at);
+    if (!i) {
       ok_ = false;
-    else
+      if (at.size() == p_.variables()[q.target].shape.size()) out_.outside = {q.first_access, place(at)};
+    } else {
       written_[q.target][*i] = true;
+    }
   }
 
   const Program& p_;

@@ -221,6 +221,22 @@ class Leir(unittest.TestCase):
         r = run("check", "-", text="in A f32[2];\nout C f32[2];\nP^{2}_{a=0}[C^{f32,g}_{a}=cbrt(A^{f32,g}_{a});];\n")
         self.assertIn("is no function", r.stderr)
 
+    def test_writes_that_are_not_proved_are_checked(self):
+        text = "in N i64[] range 1..9;\nout C f32[5];\nL^{5}_{a=0}[C^{f32,g}_{a}=0;];\nL^{N^{i64,g}}_{a=0}[C^{f32,g}_{a}=1;];\n"
+        header = npy([], (1,)).replace(b"<f4", b"<i8").replace(b"(1,)", b"()  ")
+        for n, code in ((5, 0), (6, 3)):
+            with zipfile.ZipFile(self.folder / "n.npz", "w") as archive:
+                archive.writestr("N.npy", header + struct.pack("<q", n))
+            for via in ("interpreter", "jit", "c", "cuda"):
+                r = run("run", "-", "--via", via, "--inputs", str(self.folder / "n.npz"), text=text)
+                self.assertEqual(r.returncode, code, r.stderr)
+                self.assertIn("warning[CLV8033]", r.stderr, via)
+                self.assertEqual("error[CLV8041]: `C^{f32,g}_{a}` is out of bounds" in r.stderr, code != 0, r.stderr)
+        # An extent that a condition chooses.
+        text = "out C f32[2];\nL^{2}_{a=0}L^{if_then_else(a<1,1,2)}_{d=0}[C^{f32,g}_{a}=C^{f32,g}_{a}+d+1;];\n"
+        for via in ("interpreter", "jit", "c", "cuda"):
+            self.assertIn("C f32[2]: 1 3\n", run("run", "-", "--via", via, text=text).stdout, via)
+
     def test_verify_takes_every_mix_of_precisions(self):
         program = "in A {0}[2,3];\nout C {0}[2,3];\nB^{{2}}_{{tx=0}}L^{{3}}_{{a=0}}[M^{{{1},l}}=A^{{{0},g}}_{{tx,a}}*3;C^{{{0},g}}_{{tx,a}}=M^{{{1},l}}/7;];\n"
         for outer in ("f64", "f32", "f16", "bf16"):

@@ -99,6 +99,45 @@ TEST(Check, ProvesBoundsUnderGuards) {
       run("in A f32[9];in I i64[4] range 0..8;out C f32[4];L^{4}_{a=0}[C_{a}=A_{I^{i64,g}_{a}};];").messages.empty());
 }
 
+// Only what certainly lies outside is an error; what is open is followed, or left to the run.
+TEST(Check, RefusesWritesThatCertainlyLieOutside) {
+  const std::string h = "in A f32[3,3];out X f32[5];";
+  const std::string all = "L^{5}_{a=0}[X_{a}=0;];";
+  const auto has_text = [&](const std::string& text, const std::string& what) {
+    EXPECT_THAT(why(run(text)), testing::HasSubstr(what)) << text;
+  };
+  // The largest is 4: where `a` is 2 nothing runs.
+  const Checked c = run(h + "L^{3}_{a=0}L^{min(3,5-a*3)}_{c=0}[X_{c*2+a}=A_{c,a};];" + all);
+  ASSERT_TRUE(c.program) << why(c);
+  EXPECT_TRUE(c.messages.empty()) << why(c);
+  EXPECT_FALSE(c.program->needs_checks());
+  has_text(h + "L^{3}_{a=0}L^{min(3,5-a*2)}_{c=0}[X_{c*2+a}=A_{c,a};];" + all, "it reaches (5), the extents are (5)");
+  has_text(h + "L^{3}_{a=0}L^{a+1}_{c=0}[X_{a+c+1}=A_{c,a};];" + all, "subscript 1 reaches 5, the extent is 5");
+  has_text(h + "L^{3}_{a=0}L^{3-a}_{c=0}[X_{a*3-c}=A_{c,a};];" + all, "subscript 1 reaches -2");
+  // Not at the ends of the loops, but followed.
+  has_text(h + "L^{3}_{a=0}L^{3}_{c=0}[X_{if_then_else(a==1,5,0)}=A_{c,a};];" + all,
+           "it reaches (5), the extents are (5)");
+  has_text(h + "L^{3}_{a=0}L^{1+a*(2-a)*3}_{c=0}[X_{c+2}=A_{0,a};];" + all, "it reaches (5), the extents are (5)");
+  // What depends on data is left to the run, and said.
+  const Checked d = run("in N i64[] range 1..9;" + h + "L^{N^{i64,g}}_{a=0}[X_{a}=0;];" + all);
+  ASSERT_TRUE(d.program) << why(d);
+  EXPECT_TRUE(d.program->needs_checks());
+  EXPECT_TRUE(has(d, Code::leir_unchecked)) << why(d);
+  EXPECT_TRUE(has(run("in I i64[3];" + h + all + "L^{3}_{a=0}[X_{I^{i64,g}_{a}}=0;];"), Code::leir_unchecked));
+  REFUSES("in N i64[] range 5..9;" + h + "L^{N^{i64,g}}_{a=0}[D_{a-6}=0;];" + all, leir_bounds);
+}
+
+TEST(Check, BoundsWhatConditionsChoose) {
+  const std::string h = "in A f32[9];in I i64[] range 0..3;out X f32[1];L^{1}_{f=0}[X_{f}=0;];L^{1}_{f=0}L^{3}_{a=0}";
+  for (const char* extent : {"if_then_else(a<1,1,2)", "if_then_else(a<1,1,a*4)", "abs(a-4)+1", "sign(a)+2", "(a<1)+1",
+                             "(a<1|a>1)+1", "if_then_else(I^{i64,g}<a,if_then_else(a<2,9,3),5)"}) {
+    const Checked c = run(h + "L^{" + extent + "}_{c=0}[X_{f}=X_{f}+A_{c};];");
+    EXPECT_TRUE(c.program) << extent << why(c);
+    EXPECT_TRUE(c.messages.empty()) << extent << why(c);
+  }
+  EXPECT_TRUE(has(run(h + "L^{if_then_else(a<1,1,a*5)}_{c=0}[X_{f}=X_{f}+A_{c};];"), Code::leir_unchecked));
+}
+
 // Forms saturate, 64 bits wrap: neither may pass for the other.
 TEST(Check, DoesNotTrustNumbersThatFormsCannotHold) {
   const std::string h = "in A f32[7];out C f32[7];L^{7}_{a=0}[C_{a}=";
