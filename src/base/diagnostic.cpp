@@ -41,6 +41,43 @@ const char* word(Severity severity) {
   return "error";
 }
 
+bool continues(char c) { return (static_cast<uint8_t>(c) & 0xc0) == 0x80; }
+
+// Bytes of the UTF-8 character that the text begins with; 0 when they are none.
+size_t character(std::string_view text) {
+  const auto lead = static_cast<uint8_t>(text[0]);
+  const size_t n = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+  if (n > text.size()) return 0;
+  for (size_t i = 1; i < n; ++i)
+    if (!continues(text[i])) return 0;
+  return n;
+}
+
+// A part of a line as a terminal may show it, and how many columns it takes: what is no character is escaped.
+struct Shown {
+  std::string text;
+  size_t width = 0;
+};
+Shown shown(std::string_view line) {
+  Shown out;
+  for (size_t i = 0; i < line.size();) {
+    const size_t n = character(line.substr(i));
+    const auto byte = static_cast<uint8_t>(line[i]);
+    if (line[i] == '\t') {
+      out.text += ' ';
+      ++out.width;
+    } else if (n == 0 || byte < 0x20 || byte == 0x7f) {
+      out.text += fmt::format("\\x{:02x}", byte);
+      out.width += 4;
+    } else {
+      out.text += line.substr(i, n);
+      ++out.width;
+    }
+    i += std::max<size_t>(1, n);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string Diagnostic::message() const { return fill(info(code).text, parameters); }
@@ -71,12 +108,19 @@ std::string render(const Diagnostic& d, const SourceText* source) {
     // A long line is shown around the place only.
     constexpr size_t kWindow = 100;
     const size_t column = static_cast<size_t>(p.column) - 1;
-    const size_t first = column > kWindow / 2 ? column - kWindow / 2 : 0;
-    std::string shown(p.line_text.substr(std::min(first, p.line_text.size()), kWindow));
-    std::replace(shown.begin(), shown.end(), '\t', ' ');
-    const size_t width = std::max<size_t>(
-        1, std::min<size_t>(d.range->end - d.range->begin, shown.size() - std::min(shown.size(), column - first)));
-    out += fmt::format("  {}\n  {}{}\n", shown, std::string(column - first, ' '), std::string(width, '^'));
+    std::string_view line = p.line_text;
+    size_t first = std::min(column > kWindow / 2 ? column - kWindow / 2 : 0, line.size());
+    while (first < column && first < line.size() && continues(line[first])) ++first;
+    line = line.substr(first);
+    if (line.size() > kWindow) {
+      size_t end = kWindow;
+      while (end > column - first && continues(line[end])) --end;
+      line = line.substr(0, end);
+    }
+    const size_t from = std::min(column - first, line.size());
+    const Shown before = shown(line.substr(0, from)), at = shown(line.substr(from, d.range->end - d.range->begin));
+    out += fmt::format("  {}\n  {}{}\n", shown(line).text, std::string(before.width, ' '),
+                       std::string(std::max<size_t>(1, at.width), '^'));
   }
   for (const auto& note : d.notes) out += fmt::format("  note: {}\n", note);
   const std::string hint = d.hint.empty() ? fill(code.hint, d.parameters) : d.hint;

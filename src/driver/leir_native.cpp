@@ -140,8 +140,8 @@ Diagnostic leir_failure(const leir::Program& p, int code, const int64_t* at) {
   if (at)
     for (size_t k = 0; uint32_t l : p.equations()[p.equation_of(a.item)].loops)
       where += fmt::format("{}{}={}", k == 0 ? "at " : ", ", p.syntax().text(p.syntax().loops[l].index), at[k]), ++k;
-  return diagnose_at(p.syntax().exprs[a.expr].range, Code::leir_out_of_bounds, print(p.syntax(), a.expr),
-                     (code < 0 ? "a divisor is 0, " : "") + where);
+  return diagnose_at(p.syntax().exprs[a.expr].range, code < 0 ? Code::leir_divisor : Code::leir_out_of_bounds,
+                     print(p.syntax(), a.expr), where.empty() ? "without loops" : where);
 }
 
 Result<NativeLeir> compile_leir(const leir::Program& p, const std::string& via, bool strict, int threads) {

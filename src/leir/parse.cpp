@@ -79,6 +79,16 @@ class LeirParser {
     message(diagnose_at(peek().range, Code::leir_expected, what, shown(peek())));
     return false;
   }
+  // Known variables are written with their type too.
+  bool expected_meta(const Pending& p, std::string_view what) {
+    Diagnostic d = diagnose_at(peek().range, Code::leir_expected, what, shown(peek()));
+    for (const HeaderEntry& h : syntax().header)
+      if (h.name == p.name)
+        d.hint = fmt::format("write `{}^{{{},g}}{}`", syntax().text(h.name), leir::name(h.type),
+                             h.dims.empty() ? "" : "_{..}");
+    message(std::move(d));
+    return false;
+  }
   bool expect(std::string_view sign, std::string_view where) {
     if (accept(sign)) return true;
     return expected(fmt::format("`{}` {}", sign, where));
@@ -511,7 +521,7 @@ class LeirParser {
       operand_next_ = true;
       return true;
     }
-    if (!p.has_meta) return expected("`^{dtype,scope}` behind the name of a variable");
+    if (!p.has_meta) return expected_meta(p, "`^{dtype,scope}` behind the name of a variable");
     finish_tensor(p, {});
     return true;
   }
@@ -673,7 +683,7 @@ class LeirParser {
         operands_.resize(p.operands);
         if (!p.has_meta) {
           if (!at("^")) {
-            expected("`^{dtype,scope}` behind the subscripts");
+            expected_meta(p, "`^{dtype,scope}` behind the subscripts");
             return Step::error;
           }
           if (!meta(p)) return Step::error;

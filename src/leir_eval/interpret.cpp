@@ -320,7 +320,7 @@ class Interpreter {
       errors_.resize(code.nodes.size());
     }
     if ((steps_ += static_cast<int64_t>(c.steps.size())) > o_.max_steps) {
-      bad_.push_back(diagnose(Code::leir_work, steps_, o_.max_steps));
+      bad_.push_back(diagnose(Code::leir_work, fmt::format("more than {}", o_.max_steps), o_.max_steps));
       return false;
     }
     for (uint32_t i = 0; i < c.steps.size(); ++i) {
@@ -424,8 +424,8 @@ class Interpreter {
       case Act::mod: {
         if (j(1) == 0) {
           item_ = c.typed.item;
-          bad_.push_back(diagnose_at(s_.items[item_].range, Code::leir_out_of_bounds, print(s_, s_.items[item_].target),
-                                     fmt::format("a divisor is 0, {}", where())));
+          bad_.push_back(
+              diagnose_at(s_.items[item_].range, Code::leir_divisor, print(s_, s_.items[item_].target), where()));
           return false;
         }
         if (big) {

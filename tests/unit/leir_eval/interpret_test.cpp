@@ -137,7 +137,7 @@ TEST(Interpret, ReportsWhatTheRunFinds) {
   EXPECT_EQ(interpret(p, {{"A", kFour}}).errors()[0].code, Code::leir_input);
   EXPECT_EQ(interpret(p, {{"A", kFour}, {"I", ints(Type::i64, {1}, {3})}}).errors()[0].code, Code::leir_input);
   const auto q = program("in I i64[2];out C i64[2];L^{2}_{a=0}[C^{i64,g}_{a}=7//I^{i64,g}_{a};];");
-  EXPECT_EQ(interpret(q, {{"I", ints(Type::i64, {2}, {1, 0})}}).errors()[0].code, Code::leir_out_of_bounds);
+  EXPECT_EQ(interpret(q, {{"I", ints(Type::i64, {2}, {1, 0})}}).errors()[0].code, Code::leir_divisor);
   EXPECT_EQ(interpret(q, {{"I", ints(Type::i64, {2}, {1, 1})}}, {.max_steps = 3}).errors()[0].code, Code::leir_work);
   EXPECT_EQ(interpret(q, {{"I", ints(Type::i64, {2}, {1, 1})}}, {.max_bytes = 3}).errors()[0].code,
             Code::leir_too_large);
