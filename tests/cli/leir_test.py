@@ -82,6 +82,14 @@ class Leir(unittest.TestCase):
         self.assertIn("error[CLV8050]: no graph can be made: `C^{f32,g}_{a}=", r.stderr)
         self.assertIn("^^^", r.stderr)
 
+    def test_raise_compares_what_is_stored_where_types_overflow(self):
+        for dtype, large in (("bf16", "3e38"), ("f16", "6e4")):
+            text = f"in A {dtype}[4];\nout C {dtype}[4];\nout E {dtype}[4];\nL^{{4}}_{{a=0}}[C^{{{dtype},g}}_{{a}}=A^{{{dtype},g}}_{{a}}*0+(a+1)*{large};];\n"
+            text += f"L^{{4}}_{{a=0}}[E^{{{dtype},g}}_{{a}}=1/C^{{{dtype},g}}_{{a}}+A^{{{dtype},g}}_{{a}};];\n"
+            r = run("raise", "-", "--check", text=text)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertIn("# the graph equals the program", r.stdout)
+
     def test_programs_are_optimised_like_graphs(self):
         file = self.folder / "rows.leir"
         file.write_text(ROWS.replace("[2,3]", "[64,96]").replace("[2]", "[64]").replace("^{2}", "^{64}").replace("^{3}", "^{96}"))
