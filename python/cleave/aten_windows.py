@@ -13,14 +13,14 @@ def _per_axis(values, n, default):
 
 
 def _stretched(e, v, axis, stride):
-    """v with stride - 1 zeros between the elements of an axis."""
+    """v with stride - 1 zeros behind each element of an axis, the last one too: less of them, and an axis of no elements would be
+    shorter than 0."""
     shape = list(e.builder.shape(v))
     if stride == 1:
         return v
     low = [0] * (len(shape) + 1)
     v = e.add("pad", e.add("unsqueeze", v, axes=[axis + 1]), low=low, high=low[:axis + 1] + [stride - 1] + low[axis + 2:])
-    v = e.reshape(v, shape[:axis] + [f"({shape[axis]}) * {stride}"] + shape[axis + 1:])
-    return e.add("pad", v, low=low[1:], high=low[1:axis + 1] + [1 - stride] + low[axis + 2:])
+    return e.reshape(v, shape[:axis] + [f"({shape[axis]}) * {stride}"] + shape[axis + 1:])
 
 
 @row("aten.convolution", "aten.conv1d", "aten.conv2d", "aten.conv3d", "aten._convolution")
@@ -43,14 +43,14 @@ def _convolution(e, x, weight, bias=None, stride=1, padding=0, dilation=1, *rest
         low = high = _per_axis(padding, n, 0)
     if transposed:
         reach = [d * (k - 1) for d, k in zip(dilation, kernel)]
-        high = [r - h + o for r, h, o in zip(reach, high, _per_axis(extra, n, 0))]
+        high = [r - h + o - (s - 1) for r, h, o, s in zip(reach, high, _per_axis(extra, n, 0), stride)]
         low = [r - l for r, l in zip(reach, low)]
         for axis, step in zip(spatial, stride):
             v = _stretched(e, v, axis, step)
-        cut = [min(l, 0) for l in low], [min(h, 0) for h in high]
-        if any(cut[0] + cut[1]):  # padding beyond the reach takes elements away
-            v = e.add("pad", v, low=[0, 0] + cut[0], high=[0, 0] + cut[1])
-        stride, low, high = [1] * n, [max(l, 0) for l in low], [max(h, 0) for h in high]
+        if min(low + high) < 0:  # elements are taken away
+            v = e.add("pad", v, low=[0, 0] + low, high=[0, 0] + high)
+            low = high = [0] * n
+        stride = [1] * n
         # [groups * ins, outs, ..] -> [groups * outs, ins, ..]
         ins, outs = e.shape(weight)[0] // groups, e.shape(weight)[1]
         w = e.add("flip", w, axes=spatial)

@@ -54,6 +54,13 @@ Range range_of(const View& v) {
   return {at + low * width, at + (high + 1) * width};
 }
 
+// Whether all of the range are elements of the view.
+bool dense(const View& v, const Range& range) {
+  int64_t bytes = size_of(v.type);
+  for (const int64_t n : v.shape) bytes *= n;
+  return static_cast<int64_t>(range.high - range.low) == bytes;
+}
+
 // An output whose elements share memory cannot hold a result.
 bool overlaps_itself(const View& v) {
   if (v.strides.empty()) return false;
@@ -412,6 +419,11 @@ void Program::run(std::span<const View> inputs, std::span<const View> outputs, s
         apart[i] = zeros(targets[i].type, targets[i].shape);
         targets[i] = apart[i];
       }
+      for (size_t k = 0; k < i; ++k)
+        if (const Range& other = taken[inputs.size() + k];
+            own.overlaps(other) && dense(outputs[i], own) && dense(outputs[k], other))
+          raise(diagnose(Code::wrong_output, at->outputs[i].name,
+                         fmt::format("it shares memory with `{}`, another output", at->outputs[k].name)));
       taken.push_back(own);
     }
     impl_->code_for(*at)->run(inputs, targets, scalars, at->dims, threads ? &threads->impl().pool : nullptr);

@@ -210,7 +210,8 @@ Result<Values> import_conv_transpose(NodeContext& c) {
       }
     }
   }
-  // Zeros between the elements: [.., n] -> [.., n, 1] -> [.., n, s] -> [.., n s], without the last s - 1.
+  // Zeros between the elements: [.., n] -> [.., n, 1] -> [.., n, s] -> [.., n s]. The last s - 1 go where zeros are added
+  // around them: an extent in between would be negative where n is 0.
   for (size_t i = 0; i < rank && m.ok(); ++i) {
     if (strides[i] == 1) continue;
     const int64_t axis = static_cast<int64_t>(i) + 2;
@@ -221,15 +222,12 @@ Result<Values> import_conv_transpose(NodeContext& c) {
     apart = m.pad(apart, low, high);
     flat[i + 2] = c.syms().mul(flat[i + 2], strides[i]);
     x = m.reshape(apart, flat);
-    Ints cut(flat.size(), 0);
-    cut[i + 2] = 1 - strides[i];
-    x = m.pad(x, Ints(flat.size(), 0), cut);
   }
   Ints low(rank + 2, 0), high(rank + 2, 0);
   for (size_t i = 0; i < rank; ++i) {
     const int64_t reach = dilations[i] * (kernel[i] - 1);
     low[i + 2] = reach - pads[i];
-    high[i + 2] = reach - pads[i + rank] + extra[i];
+    high[i + 2] = reach - pads[i + rank] + extra[i] - (strides[i] - 1);
   }
   x = m.pad(x, low, high);
   // [c, m / g, k..] -> [m, c / g, k..], flipped.

@@ -36,6 +36,12 @@ bool mentions(const sym::Pool& syms, const tile::Load& l, Expr s) {
   return std::any_of(l.at.begin(), l.at.end(), [&](const tile::Index& i) { return syms.mentions(i.affine, s); });
 }
 
+// a * b, but at most `most`: extents end at 2^62. Neither is below 1 but for an extent of 0.
+int64_t capped(int64_t a, int64_t b, int64_t most) {
+  if (b <= 0 || a <= 0) return 0;
+  return b > most / a ? most : a * b;
+}
+
 // The largest power of two for one index where `others` elements of other indices share the room; at least 1.
 int64_t share_of(int64_t room, int64_t others) {
   const int64_t left = std::max<int64_t>(1, room / std::max<int64_t>(others, 1));
@@ -52,7 +58,7 @@ LightTasks light_tasks(const Plan& plan, const Group& group, const std::vector<E
     int64_t elements;  // of one task
   };
   const auto later = [&](Expr s) {  // a length that is less usual
-    return std::min(most_of(plan, s), kBeyondTypical * std::max<int64_t>(extent_of(plan, s), 1));
+    return capped(kBeyondTypical, std::max<int64_t>(extent_of(plan, s), 1), most_of(plan, s));
   };
   std::vector<Work> units;
   double total = 0;
@@ -60,7 +66,7 @@ LightTasks light_tasks(const Plan& plan, const Group& group, const std::vector<E
     const auto reduced = reduced_of(plan, group, u);
     Work w{axes_of(plan, group, u), !reduced.empty(), plan.units[u].work, 1};
     const auto take = [&](Expr s) {
-      w.elements = std::min(w.elements * std::max<int64_t>(extent_of(plan, s), 1), kTaskElements);
+      w.elements = capped(w.elements, std::max<int64_t>(extent_of(plan, s), 1), kTaskElements);
     };
     for (Expr s : w.axes)
       if (!contains(common, s)) take(s);
@@ -75,7 +81,7 @@ LightTasks light_tasks(const Plan& plan, const Group& group, const std::vector<E
     int64_t own = 1;
     for (const auto& list : {axes_of(plan, group, u), reduced_of(plan, group, u)})
       for (Expr s : list)
-        if (!contains(common, s)) own = std::min(own * std::max<int64_t>(later(s), 1), kRoomElements);
+        if (!contains(common, s)) own = capped(own, std::max<int64_t>(later(s), 1), kRoomElements);
     room = std::max(room, own);
   }
   // Enough elements a task, last indices first.
@@ -84,12 +90,12 @@ LightTasks light_tasks(const Plan& plan, const Group& group, const std::vector<E
     const int64_t n = most_of(plan, s), typical = std::max<int64_t>(1, extent_of(plan, s));
     int64_t most = 1;
     for (const Work& w : units) most = std::max(most, w.elements);
-    int64_t step = std::min(n, kTaskElements / most);
+    int64_t step = std::max<int64_t>(1, std::min(n, kTaskElements / most));
     // An index that is short as a rule leaves the ones before it their part of the room.
     const int64_t usual = std::min(step, typical);
     int64_t before = 1;
     for (size_t j = 0; j < i; ++j)
-      before = std::min(before * std::max<int64_t>(1, extent_of(plan, common[j])), kTaskElements / (most * usual));
+      before = capped(before, std::max<int64_t>(1, extent_of(plan, common[j])), kTaskElements / (most * usual));
     step = std::min(step, std::max(usual, share_of(kRoomElements / room, before)));
     if (step < n) {
       double again = 0;
@@ -102,9 +108,9 @@ LightTasks light_tasks(const Plan& plan, const Group& group, const std::vector<E
         out.loops.insert(out.loops.begin(), {s, step});
       }
     }
-    room = std::min(room * step, kRoomElements);
+    room = capped(room, step, kRoomElements);
     for (Work& w : units)
-      if (contains(w.axes, s)) w.elements = std::min(w.elements * std::min(step, typical), kTaskElements);
+      if (contains(w.axes, s)) w.elements = capped(w.elements, std::min(step, typical), kTaskElements);
   }
   return out;
 }
@@ -333,7 +339,7 @@ class KernelBuilder {
         for (const Member& v : units_) {
           if (!contains(v.axes, s)) continue;
           int64_t n = 1;
-          for (Expr a : v.axes) n = std::min(n * std::max<int64_t>(task_extent(a), 1), kWholeElements * 64);
+          for (Expr a : v.axes) n = capped(n, std::max<int64_t>(task_extent(a), 1), kWholeElements * 64);
           carried += n;
         }
         const int64_t n = longest(s);
@@ -381,8 +387,8 @@ class KernelBuilder {
       int64_t room = 1, most = 1;
       for (Expr s : m.axes) {
         const int64_t own = tile(s);
-        room = std::min(room * std::max<int64_t>(own, 1), kRoomElements);
-        most = std::min(most * std::min(own > 0 ? own : longest(s), kProductRoom + 1), kProductRoom + 1);
+        room = capped(room, std::max<int64_t>(own, 1), kRoomElements);
+        most = capped(most, own > 0 ? own : longest(s), kProductRoom + 1);
       }
       if (most <= kProductRoom) continue;
       for (size_t i = m.axes.size(); i-- > 0;) {
@@ -391,9 +397,9 @@ class KernelBuilder {
         int64_t before = 1;
         for (size_t j = 0; j < i; ++j)
           if (tile(m.axes[j]) == 0)
-            before = std::min(before * std::max<int64_t>(1, extent(m.axes[j])), kRoomElements / 64);
+            before = capped(before, std::max<int64_t>(1, extent(m.axes[j])), kRoomElements / 64);
         loops_[s] = std::min(share_of(kRoomElements / room, before), kLongTile);
-        room = std::min(room * loops_[s], kRoomElements);
+        room = capped(room, loops_[s], kRoomElements);
         added = true;
       }
     }
@@ -405,7 +411,7 @@ class KernelBuilder {
     return std::any_of(units_.begin(), units_.end(), [&](const Member& m) {
       if (!plan_.units[m.unit].heavy || !contains(m.reduced, s)) return false;
       int64_t rows = 1;
-      for (Expr r : product_roles(plan_, group_, m.unit).rows) rows = std::min(rows * longest(r), 2 * kFewRows);
+      for (Expr r : product_roles(plan_, group_, m.unit).rows) rows = capped(rows, longest(r), 2 * kFewRows);
       return rows <= kFewRows;
     });
   }

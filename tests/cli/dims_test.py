@@ -118,6 +118,23 @@ class Dims(CliTest):
         for n in (1, 2, 64):
             self.assertEqual(self.json("run", out, "--dim", f"N={n}", "--check", "--threads", "1")["outputs"][0]["shape"], [3])
 
+    def test_products_of_the_longest_dimensions(self):
+        path = self.file("flat.graph", """graph flat {
+  dim A
+  dim B
+  dim C
+  input X: f32[A, B, C]
+  output O = softmax(reshape(X, shape=[A, B*C]), axis=1)
+  output P = sum(exp(reshape(X, shape=[A*B*C])), axes=[0])
+}
+""")
+        most = 2**31
+        for ends in ((f"@{3}", "@5", "@7"), ("", "", "")):
+            dims = [a for name, end in zip("ABC", ends) for a in ("--dim", f"{name}=0..{most}{end}")]
+            self.ok("schedule", path, *dims)
+        self.ok("run", path, "--dim", f"A=0..{most}@3", "--dim", f"B=0..{most}@5", "--dim", f"C=0..{most}@7", "--check")
+        self.ok("schedule", path, "--dim", "A=0..0", "--dim", f"B=0..{most}@5", "--dim", "C=7")
+
     def test_what_is_not_served_is_refused(self):
         out, _ = self.made()
         self.fails(2, "error[CLV2014]: the dimension `N` is 901, outside its range 0..900", "run", out, "--dim", "N=901")

@@ -201,6 +201,22 @@ class Programs(unittest.TestCase):
                 self.program(x, a=1.0, out=out)
             self.assertEqual((caught.exception.code, caught.exception.node), ("CLV7012", "Y"))
 
+    def test_outputs_that_share_memory(self):
+        g = cleave.Graph.parse("""graph two {
+  input A: f32[4, 6]
+  output O = mul(A, 2.0)
+  output P = sum(A, axes=[0])
+}""")
+        program, a = cleave.compile(g), np.arange(24, dtype=np.float32).reshape(4, 6)
+        both = np.empty((5, 6), np.float32)
+        with self.assertRaisesRegex(cleave.InvalidError, "output `P`: it shares memory with `O`, another output"):
+            program(a, out=[both[:4], both[3]])
+        program(a, out=[both[:4], both[4]])
+        np.testing.assert_array_equal(both, np.vstack([a * 2, a.sum(0)]))
+        wide = np.empty((4, 7), np.float32)  # beside one another, row by row
+        program(a, out=[wide[:, :6], np.empty(6, np.float32)])
+        np.testing.assert_array_equal(wide[:, :6], a * 2)
+
     def test_arrays_of_others(self):
         class Foreign:  # nothing but the protocol
             def __init__(self, array):

@@ -93,6 +93,15 @@ class Modules(unittest.TestCase):
     def test_a_convolutional_network(self):
         self.check(Conv(), torch.randn(2, 3, 21, 17))
 
+    def test_a_transposed_convolution_of_open_axes(self):
+        from torch.export import Dim
+        for options in ({}, {"padding": 1, "output_padding": 1}, {"dilation": 2}):
+            module = torch.nn.ConvTranspose2d(2, 3, 2 + 2 * ("padding" in options), 2, **options).eval()
+            f = cleave.compile(module, (torch.randn(3, 2, 7, 6),), dynamic_shapes=({0: Dim("a"), 2: Dim("c"), 3: Dim("d")},))
+            for shape in ((3, 2, 7, 6), (1, 2, 1, 3), (5, 2, 4, 9)):
+                x = torch.randn(*shape)
+                torch.testing.assert_close(f(x), module(x).detach(), rtol=1e-4, atol=1e-5)
+
     def test_structured_arguments_and_results(self):
         def f(pair, *, scale):
             return {"sum": pair[0] + pair[1] * scale, "both": (pair[0] * 2, pair[1])}

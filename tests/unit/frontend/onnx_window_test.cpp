@@ -127,6 +127,18 @@ TEST(OnnxWindow, TransposedConvolutionsAreAdjoint) {
   }
 }
 
+// An axis without elements is stretched to one without elements: no extent on the way is negative.
+TEST(OnnxWindow, TransposedConvolutionsOfOpenAxesBeginAtNothing) {
+  OnnxModel m;
+  m.input("x", {"a", "2", "c", "d"}).input("w", {"2", "3", "2", "2"});
+  m.node("ConvTranspose", {"x", "w"}, {"y"}, {{"strides", std::vector<int64_t>{2, 2}}}).output("y");
+  const auto g = m.import();
+  ASSERT_TRUE(g.ok()) << render(g.errors(), nullptr);
+  for (graph::NodeId n : g->node_ids())
+    for (graph::ValueId v : g->node(n).results)
+      for (sym::Expr e : g->type(v).shape) EXPECT_GE(g->syms().bounds(e).lo, 0) << graph::print(*g);
+}
+
 TEST(OnnxWindow, PoolsTakeMaximaWithPositionsAndMeans) {
   OnnxModel m;
   const std::vector<std::pair<std::string, OnnxAttribute>> list{{"kernel_shape", std::vector<int64_t>{2, 2}},
