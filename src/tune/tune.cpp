@@ -273,11 +273,13 @@ class Tuner {
     for (size_t begin = 0; begin < proposals.size() && out_.stop == Stop::exhausted; begin += options_.round) {
       bool gain = false;
       for (size_t i = begin; i < std::min(proposals.size(), begin + options_.round); ++i) {
+        // What the reference takes may be all of a short budget: the best by the model is tried all the same.
+        const bool owed = tried == 0 && options_.budget.seconds > 0;
         if (options_.interrupted())
           out_.stop = Stop::interrupted;
-        else if (static_cast<int64_t>(tried) >= options_.budget.candidates || late(0))
+        else if (static_cast<int64_t>(tried) >= options_.budget.candidates || (late(0) && !owed))
           out_.stop = Stop::budget;
-        else if (late(final_cost(finalists_.size()))) {
+        else if (late(final_cost(finalists_.size())) && !owed) {
           out_.stop = Stop::budget;
           out_.notes.push_back(
               fmt::format("the last {:.2g} s of the budget were kept for comparing the best with the unfused schedule",

@@ -248,6 +248,12 @@ TEST_F(Tune, StopsAtTheBudgetAndWhenInterrupted) {
   EXPECT_EQ(r.stop, Stop::budget);
   EXPECT_EQ(r.chosen, -1);
   EXPECT_TRUE(r.runnable != nullptr);
+
+  o.budget.seconds = 1e-6;  // over before anything was tried: the best by the model is
+  r = run({proposal("a_100"), proposal("b_50")}, o);
+  EXPECT_EQ(r.stop, Stop::budget);
+  EXPECT_EQ(r.trials[1].state, Trial::State::waiting);
+  EXPECT_EQ(r.chosen, 0);
 }
 
 TEST_F(Tune, SkipsWhatTheModelPutsFarBehind) {
