@@ -210,8 +210,8 @@ Result<Values> import_conv_transpose(NodeContext& c) {
       }
     }
   }
-  // Zeros between the elements: [.., n] -> [.., n, 1] -> [.., n, s] -> [.., n s]. The last s - 1 go where zeros are added
-  // around them: an extent in between would be negative where n is 0.
+  // Zeros between the elements: [.., n] -> [.., n, 1] -> [.., n, s] -> [.., n s]. The last s - 1 go where zeros are
+  // added around them: an extent in between would be negative where n is 0.
   for (size_t i = 0; i < rank && m.ok(); ++i) {
     if (strides[i] == 1) continue;
     const int64_t axis = static_cast<int64_t>(i) + 2;
