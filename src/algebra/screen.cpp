@@ -388,18 +388,21 @@ Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId>
                         },
                         Case::ordinary, true});
   }
-  // (With one input these are its own means, of the other sign as well: what a selection takes may hang on it.)
+  // Of both signs: what a selection takes may hang on it. (A single input has its own +3000 and infinities below.)
+  const bool several = leaves.size() > 1;
   for (double mean : {3000.0, -3000.0})
-    cases_.push_back({fmt::format("a mean of {} in all inputs", mean),
-                      [seed, mean](uint32_t s, auto c) { return normal_at(seed + 4, s, c) + mean; }, Case::ordinary,
-                      true});
+    if (several || mean < 0)
+      cases_.push_back({fmt::format("a mean of {} in all inputs", mean),
+                        [seed, mean](uint32_t s, auto c) { return normal_at(seed + 4, s, c) + mean; }, Case::ordinary,
+                        true});
   for (double infinity : {kInfinity, -kInfinity})
-    cases_.push_back({fmt::format("{} in all inputs", infinity),
-                      [seed, infinity](uint32_t s, auto c) {
-                        const bool here = std::all_of(c.begin(), c.end(), [](int64_t x) { return x == 0; });
-                        return here ? infinity : normal_at(seed, s, c);
-                      },
-                      Case::infinite});
+    if (several)
+      cases_.push_back({fmt::format("{} in all inputs", infinity),
+                        [seed, infinity](uint32_t s, auto c) {
+                          const bool here = std::all_of(c.begin(), c.end(), [](int64_t x) { return x == 0; });
+                          return here ? infinity : normal_at(seed, s, c);
+                        },
+                        Case::infinite});
   for (uint32_t leaf : leaves) {
     size_t numbers = 0;
     for (double number : contents.literals) {

@@ -88,15 +88,21 @@ Result<Piece> evaluate_piece(const Problem& p, size_t output, const Box& box) {
   const std::vector<oracle::Tensor> arguments = arguments_of(p, r);
   TRY_ASSIGN(std::vector<oracle::Bounded> values, oracle::evaluate_with_bounds(r.graph, arguments));
   Piece piece{output, box, std::move(values.at(0)), {}};
+  for (graph::NodeId n : r.graph.node_ids())
+    piece.sums_products |= graph::info(r.graph.node(n).op).category == graph::Category::contract;
   const std::vector<double>& bound = piece.expected.bound;
   if (std::any_of(bound.begin(), bound.end(), [](double b) { return !std::isfinite(b); })) {
     TRY_ASSIGN(std::vector<oracle::Tensor> stored, oracle::evaluate(r.graph, arguments, {.round_to_storage = true}));
     piece.stored = std::move(stored.at(0));
   }
-  const auto no_number = [](const oracle::Tensor& t) {
-    return t.real() && std::any_of(t.reals.begin(), t.reals.end(), [](double v) { return !std::isfinite(v); });
+  // (-inf is a score as others are, and what a mask is made of.)
+  const auto holds = [](const oracle::Tensor& t, bool infinite) {
+    return t.real() && std::any_of(t.reals.begin(), t.reals.end(), [&](double v) {
+             return std::isnan(v) || (infinite && v == std::numeric_limits<double>::infinity());
+           });
   };
-  if (no_number(piece.expected.value) || std::any_of(arguments.begin(), arguments.end(), no_number)) {
+  if (holds(piece.expected.value, false) ||
+      std::any_of(arguments.begin(), arguments.end(), [&](const oracle::Tensor& t) { return holds(t, true); })) {
     TRY_ASSIGN(std::vector<oracle::Bounded> stable,
                oracle::evaluate_with_bounds(algebra::stabilise(graph::expand_to_primitives(r.graph)), arguments));
     piece.stable = std::move(stable.at(0));
@@ -213,31 +219,11 @@ bool masks_by_index(const Graph& g) {
   return false;
 }
 
-namespace {
-
-bool sums_products(const Graph& g, ValueId output) {
-  std::vector<ValueId> open{output};
-  std::vector<bool> seen(g.value_count());
-  while (!open.empty()) {
-    const ValueId v = open.back();
-    open.pop_back();
-    if (seen[v.index]) continue;
-    seen[v.index] = true;
-    const graph::Node& n = g.producer(v);
-    if (graph::info(n.op).category == graph::Category::contract) return true;
-    open.insert(open.end(), n.operands.begin(), n.operands.end());
-  }
-  return false;
-}
-
-}  // namespace
-
 Result<Reference> make_reference(const Problem& problem, const ReferenceOptions& options) {
   Reference out;
   const Graph& g = problem.graph;
   out.complete = evaluation_steps(g) <= options.complete_steps;
   out.masks_by_index = masks_by_index(g);
-  for (const graph::Output& o : g.outputs()) out.sums_products.push_back(sums_products(g, o.value));
   Rng rng(options.seed);
   for (size_t o = 0; o < g.outputs().size(); ++o) {
     const std::vector<int64_t> extents = g.extents(g.outputs()[o].value);
@@ -327,7 +313,7 @@ Verdict judge(const Reference& reference, const Results& results, const Verdict*
         // Infinities of both signs meet in one order of the operations and not in another (docs/algebra.md). A row of
         // scores with an infinity is NaN as a whole in the stable form (docs/stabilised.md).
         const bool row = piece.stable && std::isnan(piece.stable->value.reals[i]);
-        if (std::isnan(g) ? row || (std::isinf(e) && reference.sums_products[piece.output]) : std::isinf(g)) {
+        if (std::isnan(g) ? row || (std::isinf(e) && piece.sums_products) : std::isinf(g)) {
           e = g;
         } else if (std::isnan(e) && piece.stable && std::isfinite(piece.stable->value.reals[i])) {
           e = piece.stable->value.reals[i];

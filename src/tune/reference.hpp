@@ -20,9 +20,10 @@ struct Piece {
   oracle::Bounded expected;
   // Every value rounded to its type, as storing all of them would; only when some element has no bound.
   std::optional<oracle::Tensor> stored;
-  // The stable form of the graph, where something that comes in or goes out is no number: exponentials that overflow in
-  // float64 have the values there that they stand for.
+  // The stable form of the graph, where a result is NaN or an input NaN or +inf: exponentials that overflow in float64
+  // as written have the values there that they stand for.
   std::optional<oracle::Bounded> stable;
+  bool sums_products = false;  // on the way to it: inf - inf and an infinity may stand for each other
 };
 
 struct Reference {
@@ -32,8 +33,6 @@ struct Reference {
   // The graph masks elements with -inf by a comparison of indices: NaN and infinities there may be left out of a result
   // that they reach in the reference (docs/graph.md).
   bool masks_by_index = false;
-  // Outputs that products are summed on the way to: inf - inf and an infinity may stand for each other.
-  std::vector<bool> sums_products;
 };
 
 struct ReferenceOptions {
