@@ -51,6 +51,19 @@ bool is_prime(uint64_t n) {
   return true;
 }
 
+namespace {
+
+// Whether the root of n^2 is n rather than -n, for numbers n of small prime factors: these are residues. (Numbers in
+// programs are mostly such, and positive.) By quadratic reciprocity, for a prime that is 3 modulo 4.
+bool roots_are_positive(uint64_t p) {
+  if (p % 8 != 7) return false;
+  for (const uint64_t q : {3, 5, 7, 11, 13})
+    if (pow_mod(p % q, (q - 1) / 2, q) != (q % 4 == 1 ? 1 : q - 1)) return false;
+  return true;
+}
+
+}  // namespace
+
 Tower::Tower(int height, uint64_t seed) {
   CHECK(height >= 1 && height <= 6, "a tower of {} primes", height);
   Rng rng(seed ^ 0x746f776572ULL);
@@ -58,7 +71,7 @@ Tower::Tower(int height, uint64_t seed) {
     primes_.clear();
     uint64_t p;
     do p = (uint64_t{1} << 31) + (rng.below(uint64_t{1} << 29) * 4 + 3);
-    while (!is_prime(p));
+    while (!roots_are_positive(p) || !is_prime(p));
     primes_.push_back(p);
     while (static_cast<int>(primes_.size()) < height) {
       // p' = k p + 1 with k = 2 modulo 4, from a random start upwards within a small window.

@@ -87,6 +87,7 @@ struct Counter {
   const std::vector<double>& sizes;  // bytes of each buffer
   KernelEstimate e = {};
   std::array<double, kLevels> capacity = {};  // of the caches before each level
+  std::vector<const Let*> lets = {};          // around the statement at hand
 
   double value(Expr x, const Sample& s) const {
     if (const auto c = p.syms->as_constant(x)) return static_cast<double>(std::max<int64_t>(*c, 0));
@@ -254,6 +255,15 @@ struct Counter {
     touch(touched, x.c.buffer, sums / times, x.c.at);
   }
 
+  // An enclosing read of the element before this one (the way is 1), or after it (-1).
+  std::pair<const Let*, int> neighbour_of(const Let& l) const {
+    for (const Let* o : lets)
+      if (o->buffer == l.buffer && l.at.size() == 1)
+        for (const int way : {1, -1})
+          if (p.syms->is(p.syms->sub(l.at[0], o->at[0]), way)) return {o, way};
+    return {nullptr, 0};
+  }
+
   void statements(const std::vector<Statement>& body, const Samples& samples, int depth, Footprint& touched) {
     for (const Statement& s : body)
       match(
@@ -285,14 +295,25 @@ struct Counter {
           },
           [&](const Nest& n) { nest(n, samples, touched); }, [&](const Matmul& x) { matmul(x, samples, touched); },
           [&](const Let& l) {
-            // What memory holds is not known: any value of the range.
+            // What memory holds is not known: any value of the range; but neighbours of row pointers are a request
+            // apart, as long as all are on average.
+            const auto [neighbour, way] = neighbour_of(l);
             Samples inside = samples;
             for (int k = 0; k < kSamples; ++k) {
               Sample& one = inside[static_cast<size_t>(k)];
               const int64_t lo = p.syms->evaluate(l.lo, one.at), hi = std::max(lo, p.syms->evaluate(l.hi, one.at));
-              one.at[l.symbol] = lo + (hi - lo) / kSamples * k;
+              if (neighbour) {
+                const int64_t all = p.syms->evaluate(neighbour->hi, one.at) - p.syms->evaluate(neighbour->lo, one.at),
+                              requests = p.syms->evaluate(p.buffer(l.buffer).shape.back(), one.at) - 1;
+                const int64_t length = std::max<int64_t>(all / std::max<int64_t>(requests, 1), 1);
+                one.at[l.symbol] = std::clamp(one.at.at(neighbour->symbol) + way * length, lo, hi);
+              } else {
+                one.at[l.symbol] = lo + (hi - lo) / kSamples * k;
+              }
             }
+            lets.push_back(&l);
             statements(l.body, inside, depth + 1, touched);
+            lets.pop_back();
           });
   }
 };

@@ -15,16 +15,25 @@ struct Transpose {
   std::vector<Axis> axes = {};    // renamed
   Expr from = {}, to = {};        // offsets
   int down = -1, across = -1;     // the axes along which loads and stores are contiguous
-  int64_t rows = 0, columns = 0;  // their extents
+  int64_t rows = 0;               // their extents
+  std::optional<int64_t> columns;  // not known: as many as `axes` say
   int lanes = 1;
 
   Builder& b() { return k.b; }
   DType from_dtype() const { return k.buffer(load.buffer).dtype; }
   DType to_dtype() const { return k.buffer(store.buffer).dtype; }
 
+  std::optional<Expr> step(Expr e, int axis) { return k.pool.stride(e, axes[static_cast<size_t>(axis)].symbol); }
   std::optional<int64_t> stride(Expr e, int axis) {
-    const auto s = k.pool.stride(e, axes[static_cast<size_t>(axis)].symbol);
+    const auto s = step(e, axis);
     return s ? k.pool.as_constant(*s) : std::nullopt;
+  }
+  // Not 0 and not 1: a number, or dims make it.
+  bool strides(Expr e, int axis) {
+    const auto s = step(e, axis);
+    if (!s) return false;
+    if (const auto c = k.pool.as_constant(*s)) return *c != 0 && *c != 1;
+    return k.is_fixed(*s);
   }
   // Whether vectors that begin at multiples of `lanes` along the axis are contiguous, panels included.
   bool contiguous(BufferId id, std::span<const Expr> at, Expr offset, int axis) {
@@ -48,45 +57,61 @@ struct Transpose {
     lanes = k.machine.vector_bytes / static_cast<int>(byte_size(compute_type(from_dtype())));
     if (lanes < 4 || lanes > 32) return false;
     for (int a = 0; a < static_cast<int>(axes.size()); ++a) {
-      const auto r = stride(from, a), w = stride(to, a);
-      if (r == 1 && w && *w != 0 && *w != 1) down = a;
-      if (r && *r != 0 && *r != 1 && contiguous(store.buffer, written, to, a)) across = a;
+      if (stride(from, a) == 1 && strides(to, a)) down = a;
+      if (strides(from, a) && contiguous(store.buffer, written, to, a)) across = a;
     }
     if (down < 0 || across < 0 || down == across) return false;
     for (const Axis& a : axes)
       for (const int turned : {down, across})
         if (k.pool.mentions(a.extent, axes[static_cast<size_t>(turned)].symbol)) return false;
-    const auto r = k.pool.as_constant(axes[static_cast<size_t>(down)].extent),
-               c = k.pool.as_constant(axes[static_cast<size_t>(across)].extent);
-    if (!r || !c || *r < lanes / 2 || *c < lanes / 2) return false;
-    rows = *r, columns = *c;
+    const auto r = k.pool.as_constant(axes[static_cast<size_t>(down)].extent);
+    columns = k.pool.as_constant(axes[static_cast<size_t>(across)].extent);
+    if (!r || *r < lanes / 2 || (columns && *columns < lanes / 2)) return false;
+    rows = *r;
     return true;
   }
 
   Value address(BufferId id, Expr offset) { return k.element(id, offset); }
 
-  // The block whose first element is (i, j): `height` of its rows and `width` of its columns exist.
-  void block(Value i, Value j, int height, int width) {
+  // The block whose first element is (i, j): `height` of its rows and `width` of its columns exist, or as many as
+  // `some` says, one at least.
+  void block(Value i, Value j, int height, int width, Value some = {}) {
     k.values[axes[static_cast<size_t>(down)].symbol] = i;
     k.values[axes[static_cast<size_t>(across)].symbol] = j;
     const Value source = address(load.buffer, from), target = address(store.buffer, to);
-    const int64_t source_step = *stride(from, across) * byte_size(from_dtype());
-    const int64_t target_step = *stride(to, down) * byte_size(to_dtype());
+    const Value source_step = b().mul(k.emit(*step(from, across)), b().i64(byte_size(from_dtype())));
+    const Value target_step = b().mul(k.emit(*step(to, down)), b().i64(byte_size(to_dtype())));
     std::vector<Value> v;
-    for (int c = 0; c < lanes; ++c)
-      v.push_back(c < width ? b().load(b().ptr_add(source, c * source_step), from_dtype(), lanes, b().i64(height))
-                            : b().zero(vec::type_of(from_dtype(), lanes)));
+    for (int c = 0; c < lanes; ++c) {
+      if (c >= width) {
+        v.push_back(b().zero(vec::type_of(from_dtype(), lanes)));
+        continue;
+      }
+      // Of what does not exist, something that does.
+      const Value column = some.valid() && c > 0 ? b().min(b().i64(c), b().sub(some, b().i64(1))) : b().i64(c);
+      v.push_back(b().load(b().ptr_add(source, b().mul(column, source_step)), from_dtype(), lanes,
+                           b().i64(height)));
+    }
     exchange(b(), v);
     for (int r = 0; r < height; ++r)
-      b().store(v[static_cast<size_t>(r)], b().ptr_add(target, r * target_step), to_dtype(), b().i64(width));
+      b().store(v[static_cast<size_t>(r)], b().ptr_add(target, b().mul(b().i64(r), target_step)), to_dtype(),
+                some.valid() ? some : b().i64(width));
   }
 
   void blocks() {
-    const int64_t full_rows = rows / lanes * lanes, full_columns = columns / lanes * lanes;
+    const int64_t full_rows = rows / lanes * lanes;
     const Value step = b().i64(lanes);
     auto across_of = [&](Value i, int height) {
-      b().for_each(b().i64(0), b().i64(full_columns), step, [&](Value j) { block(i, j, height, lanes); });
-      if (columns > full_columns) block(i, b().i64(full_columns), height, static_cast<int>(columns - full_columns));
+      if (columns) {
+        const int64_t full = *columns / lanes * lanes;
+        b().for_each(b().i64(0), b().i64(full), step, [&](Value j) { block(i, j, height, lanes); });
+        if (*columns > full) block(i, b().i64(full), height, static_cast<int>(*columns - full));
+        return;
+      }
+      const Value all = k.emit(axes[static_cast<size_t>(across)].extent);
+      const Value full = b().mul(b().div(all, step), step);
+      b().for_each(b().i64(0), full, step, [&](Value j) { block(i, j, height, lanes); });
+      b().for_each(full, all, step, [&](Value j) { block(i, j, height, lanes, b().sub(all, j)); });
     };
     b().for_each(b().i64(0), b().i64(full_rows), step, [&](Value i) { across_of(i, lanes); });
     if (rows > full_rows) across_of(b().i64(full_rows), static_cast<int>(rows - full_rows));

@@ -292,9 +292,20 @@ class KernelBuilder {
     const Expr rows = widest(roles.rows), columns = widest(roles.columns);
     std::vector<Loop> tiles;
     double room = 1;
+    // Several indices of rows share what a task makes of the columns: the longest first, and where it is short as a rule
+    // the others as well; or the other way round.
+    int64_t left = tiling_.rows;
+    std::map<Expr, int64_t> share;
+    const auto take = [&](Expr s) {
+      share[s] = std::min(left, longest(s));
+      left /= std::clamp<int64_t>(extent(s), 1, left);
+    };
+    if (rows.valid() && !tiling_.heads) take(rows);
+    for (Expr s : common)
+      if (s != rows && contains(roles.rows, s)) take(s);
+    if (rows.valid() && tiling_.heads) take(rows);
     for (Expr s : common) {
-      int64_t step = 1;
-      if (s == rows) step = std::min(tiling_.rows, longest(s));
+      int64_t step = share.count(s) ? share.at(s) : 1;
       if (s == columns || (s != rows && contains(any_columns, s))) {
         // Cutting columns repeats the work of units that lack them.
         const bool repeated = std::any_of(units_.begin(), units_.end(), [&](const Member& m) {

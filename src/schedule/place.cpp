@@ -263,6 +263,7 @@ Placer::Orientation Placer::orient(const Compute& c, const Product& p) const {
   }
   o.columns = last;
   o.rows = widest(in_a);
+  o.any_rows = in_a;
   std::vector<Expr> depth;
   for (Expr s : c.reduced)
     if (mentions(syms_, *o.a, s) && mentions(syms_, *o.b, s)) depth.push_back(s);
@@ -415,6 +416,7 @@ void Placer::map_compute(const Compute& c, const itgraph::TensorMap& map, std::v
     const itgraph::Value& v = it_.value(t.value);
     const DType d = narrow_.count(t.value) ? DType::bf16 : compute_type(v.dtype);
     scratch_[t.value] = make_scratch(v.name, d, t.axes, map, wanted_last(t.value, t.axes));
+    if (const Expr along = gathered_along(c, map); along.valid()) return turned_compute(c, along, map, body);
   }
   NestBuilder nest(syms_);
   std::unordered_map<Expr, Expr> by;
@@ -423,6 +425,53 @@ void Placer::map_compute(const Compute& c, const itgraph::TensorMap& map, std::v
   auto [buffer, at] = locate(t.value, substituted(syms_, t.axes, by));
   nest.store(buffer, at, value);
   body.push_back({nest.take()});
+}
+
+Expr Placer::gathered_along(const Compute& c, const itgraph::TensorMap& map) const {
+  const itgraph::Target& t = c.results[0];
+  const Expr last = wanted_last(t.value, t.axes);
+  if (t.axes.empty() || last == t.axes.back() || narrow_.count(t.value) || it_.value(t.value).dtype != DType::f32)
+    return {};
+  for (Expr s : t.axes)
+    if (map.most(s) > 1 && s != last && s != t.axes.back()) return {};
+  const Expr along = t.axes.back();
+  const int lanes = machine_.vector_bytes / byte_size(DType::f32);
+  if (map.most(along) < lanes || map.most(last) < lanes) return {};
+  const bool gathers = std::any_of(c.nodes.begin(), c.nodes.end(), [&](const tile::Node& n) {
+    const auto* l = std::get_if<tile::Load>(&n.what);
+    if (!l || l->at.empty() || l->at.back().dynamic.valid()) return false;
+    const auto step = syms_.stride(l->at.back().affine, along);
+    return step && syms_.is(*step, 1) &&
+           std::any_of(l->at.begin(), l->at.end(), [](const tile::Index& i) { return i.dynamic.valid(); });
+  });
+  return gathers ? along : Expr();
+}
+
+void Placer::turned_compute(const Compute& c, Expr along, const itgraph::TensorMap& map, std::vector<Statement>& body) {
+  const itgraph::Target& t = c.results[0];
+  const Expr last = wanted_last(t.value, t.axes);
+  const int64_t lanes = machine_.vector_bytes / byte_size(DType::f32);
+  const BufferId rows = scratch(it_.value(t.value).name + "_rows", DType::f32, {syms_.constant(lanes), map.room(along)});
+  const Expr first = syms_.fresh(syms_.symbol_name(last), {0, map.most(last) - 1});
+  syms_.set_multiple(first, lanes);
+  tile::For loop{first, syms_.constant(0), map.size(last), lanes, false, {}};
+  const Expr count = syms_.min(syms_.constant(lanes), syms_.sub(map.size(last), first));
+  for (const bool turn : {false, true}) {
+    NestBuilder nest(syms_);
+    std::unordered_map<Expr, Expr> by;
+    const Expr row = nest.axis(syms_.symbol_name(last), count, lanes);
+    by[last] = syms_.add(syms_.add(map.of(last).offset, first), row);
+    add_axes(nest, t.axes, map, by);
+    const std::vector<Expr> place = {row, syms_.sub(by.at(along), map.of(along).offset)};
+    if (turn) {
+      auto [buffer, at] = locate(t.value, substituted(syms_, t.axes, by));
+      nest.store(buffer, at, nest.load(rows, place, DType::f32));
+    } else {
+      nest.store(rows, place, copy_nodes(nest, c.nodes, {t.node}, by)[0]);
+    }
+    loop.body.push_back({nest.take()});
+  }
+  body.push_back({std::move(loop)});
 }
 
 double Placer::identity(Fn fn) {

@@ -151,8 +151,10 @@ bool Placer::matmul_compute(const Compute& c, const itgraph::TensorMap& map, boo
     for (const tile::Index& i : l->at)
       if (i.dynamic.valid()) return false;
   }
-  const Orientation o = orient(c, *product);
+  Orientation o = orient(c, *product);
   if (!o.columns.valid() || !o.depth.valid()) return false;
+  for (Expr s : o.any_rows)
+    if (map.most(s) > map.most(o.rows)) o.rows = s;
   const itgraph::Target& t = c.results[0];
   auto [result, result_at] = locate(t.value, t.axes);
   const auto init = looped ? Matmul::Init::load : Matmul::Init::zero;

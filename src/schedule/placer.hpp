@@ -71,6 +71,7 @@ class Placer {
     const tile::Load* a = nullptr;
     const tile::Load* b = nullptr;
     Expr rows, columns, depth;  // rows may be missing (a vector times a matrix), columns too (then no product)
+    std::vector<Expr> any_rows = {};
   };
   int64_t extent(Expr s) const { return syms_.typical(it_.extents.at(s)); }  // for choices of speed
   int64_t most(Expr s) const { return syms_.bounds(it_.extents.at(s)).hi; }
@@ -113,6 +114,11 @@ class Placer {
   // Writes an accumulator in scratch to the value's place in memory.
   void flush(const itgraph::Target& t, const itgraph::TensorMap& map, std::vector<Statement>& body);
   void map_compute(const Compute& c, const itgraph::TensorMap& map, std::vector<Statement>& body);
+  // The index along which the loads of a value that is gathered lie side by side, where its scratch is wanted the other
+  // way round.
+  Expr gathered_along(const Compute& c, const itgraph::TensorMap& map) const;
+  // A gathered value whose scratch lies the other way round: a few rows as they come, then turned in registers.
+  void turned_compute(const Compute& c, Expr along, const itgraph::TensorMap& map, std::vector<Statement>& body);
   // Rows of requests, stored where they belong; rows of no request are cleared by a kernel of their own
   // (place_packed.cpp).
   void packed_compute(const Compute& c, const itgraph::TensorMap& map, std::vector<Statement>& body);

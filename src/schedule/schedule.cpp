@@ -83,8 +83,8 @@ Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Option
     c.seconds += e.seconds;
   }
   c.tiling = tiling;
-  c.summary = fmt::format("{}: {} kernels, rows {}, columns {}, reduce {}, depth {}", cut, c.kernels.size(),
-                          tiling.rows, tiling.columns, tiling.reduce, tiling.depth);
+  c.summary = fmt::format("{}: {} kernels, rows {}{}, columns {}, reduce {}, depth {}", cut, c.kernels.size(),
+                          tiling.rows, tiling.heads ? " of all heads" : "", tiling.columns, tiling.reduce, tiling.depth);
   return c;
 }
 
@@ -143,22 +143,36 @@ std::optional<int64_t> masked_length(const Plan& plan, const std::vector<Group>&
   return out;
 }
 
+// Whether a place in memory is read from memory itself.
+bool gathers(const Plan& plan) {
+  return std::any_of(plan.units.begin(), plan.units.end(), [](const Unit& u) {
+    return !u.is_library() && std::any_of(u.compute().nodes.begin(), u.compute().nodes.end(), [](const tile::Node& n) {
+      const auto* l = std::get_if<tile::Load>(&n.what);
+      return l && std::any_of(l->at.begin(), l->at.end(), [](const tile::Index& i) { return i.dynamic.valid(); });
+    });
+  });
+}
+
 // Sizes worth trying.
-std::vector<Tiling> tilings(const Options& options, std::optional<int64_t> masked) {
+std::vector<Tiling> tilings(const Options& options, std::optional<int64_t> masked, bool gathers) {
   // The default sizes are those that grouping was checked with.
-  if (options.tile > 0) return {{options.tile, options.tile, options.tile, options.tile}, Tiling{}};
+  if (options.tile > 0) return {{options.tile, options.tile, options.tile, options.tile, false}, Tiling{}};
   std::vector<Tiling> out;
   // Tiles along the edge of a mask are computed in vain in part, the more the higher they are.
   const std::vector<int64_t> heights = masked ? std::vector<int64_t>{64, 32, 16} : std::vector<int64_t>{64, 128, 32};
   for (int64_t rows : heights)
     for (int64_t columns : {256, 128, 64})
       for (int64_t reduce : {128, 256, 64})
-        for (int64_t depth : {256, 512}) out.push_back({rows, columns, reduce, depth});
+        for (int64_t depth : {256, 512}) out.push_back({rows, columns, reduce, depth, false});
   // So for narrow windows tiles down to 16 x 16.
   constexpr int64_t kNarrow = 256;
   if (masked && *masked <= kNarrow)
     for (int64_t rows : {64, 32, 16})
-      for (int64_t reduce : {32, 16}) out.push_back({rows, 256, reduce, 256});
+      for (int64_t reduce : {32, 16}) out.push_back({rows, 256, reduce, 256, false});
+  // What is gathered is best gathered once for all heads that read it.
+  if (gathers)
+    for (int64_t rows : {64, 128})
+      for (int64_t reduce : {128, 256, 64}) out.push_back({rows, 256, reduce, 256, true});
   return out;
 }
 
@@ -170,7 +184,7 @@ Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>
   Diagnostics errors;
   const auto seen = visible(plan, groups);
   const std::vector<Tiling> all =
-      only.empty() ? tilings(options, masked_length(plan, groups)) : std::vector<Tiling>(only.begin(), only.end());
+      only.empty() ? tilings(options, masked_length(plan, groups), gathers(plan)) : std::vector<Tiling>(only.begin(), only.end());
   out.reserve(all.size() + 1);
   for (const Tiling& t : all) {
     auto it = nested(plan, groups, seen, std::span(&t, 1), joined);

@@ -17,6 +17,7 @@ struct Tiling {
   int64_t columns = 256;  // of a product's result, per task
   int64_t reduce = 128;   // step of a loop over an index that values inside the kernel carry
   int64_t depth = 256;    // step of a loop over an index that only tensors in memory carry
+  bool heads = false;     // rows are first of short indices that share the columns (query heads of one key head)
   bool operator==(const Tiling&) const = default;
 };
 
