@@ -226,6 +226,12 @@ struct Contents {
   std::set<sym::Expr> extents;               // that are numbers in the program, as in a mean
   std::set<std::set<uint32_t>> differences;  // leaves that sums and differences bring together
   bool masked = false, empty_rows = false;   // the latter: rows that are left out wholly may be 0
+  // Labels of the coordinates of leaves, and sums of a leaf and something computed, which it may cancel.
+  std::map<uint32_t, std::vector<std::set<uint32_t>>> labels;
+  struct Beside {
+    TermId sum, leaf;
+  };
+  std::vector<Beside> beside;
   std::set<TermId> seen;
 
   // Leaves that the term is a sum or difference of, numbers as factors aside.
@@ -249,17 +255,45 @@ struct Contents {
   }
   std::map<TermId, std::set<uint32_t>> summands_;
 
+  // What a number is multiplied by, or the sign changed of.
+  static TermId scaled(const Form& form, TermId id) {
+    const Term& t = form.at(id);
+    if (t.kind != Kind::map) return id;
+    if (t.op == Op::neg) return scaled(form, t.args[0]);
+    if (t.op != Op::mul && t.op != Op::div) return id;
+    for (size_t k : {1, 0})
+      if (form.at(t.args[k]).kind == Kind::literal && (k == 1 || t.op == Op::mul)) return scaled(form, t.args[1 - k]);
+    return id;
+  }
+
   void visit(const Form& form, TermId id) {
     if (!seen.insert(id).second) return;
     const Term& t = form.at(id);
-    if (t.kind == Kind::leaf && is_real(t.dtype)) leaves.insert(t.source);
+    if (t.kind == Kind::leaf) {
+      if (is_real(t.dtype)) leaves.insert(t.source);
+      auto& at = labels[t.source];
+      size_t k = 0;
+      for (const Indices& axis : t.axes)
+        for (IndexId i : axis) {
+          if (at.size() <= k) at.emplace_back();
+          at[k++].insert(form.at(i).label);
+        }
+    }
+    if (t.kind == Kind::map && (t.op == Op::add || t.op == Op::sub))
+      for (size_t k : {0, 1}) {
+        const TermId leaf = scaled(form, t.args[k]), other = scaled(form, t.args[1 - k]);
+        const Kind kind = form.at(other).kind;
+        if (form.at(leaf).kind == Kind::leaf && is_real(form.at(leaf).dtype) && kind != Kind::leaf &&
+            kind != Kind::literal && kind != Kind::extent)
+          beside.push_back({id, leaf});
+      }
     if (t.kind == Kind::literal && is_real(t.dtype) && std::abs(t.value) >= 16 && std::abs(t.value) < 0x1p60)
       literals.insert(std::abs(t.value));
     for (IndexId i : t.bound) reduced.insert(form.at(i).label);
     if (t.kind == Kind::extent) extents.insert(t.extent);
     if (t.kind == Kind::map && (t.op == Op::add || t.op == Op::sub))
       if (const auto& together = summands(form, id); together.size() > 1) differences.insert(together);
-    masked = masked || (t.kind == Kind::map && t.op == Op::where);
+    masked = masked || (t.kind == Kind::map && t.op == Op::where) || t.dtype == DType::boolean;
     empty_rows = empty_rows || (t.kind == Kind::map && t.op == Op::quot0);
     for (TermId a : t.args) visit(form, a);
   }
@@ -307,6 +341,49 @@ struct Direct {
 }  // namespace
 
 namespace {
+
+// A leaf that nearly cancels what the sum brings it together with, as a residual of a good fit does: other leaves are
+// large, and alike along what the leaf does not know. Nothing where the leaf is no plain summand.
+std::optional<FloatDraw::Leaf> cancelling(Form& form, Lattice& lattice, const Contents& contents,
+                                          const Contents::Beside& b, uint64_t seed) {
+  const Term sum = form.at(b.sum), leaf = form.at(b.leaf);
+  std::set<uint32_t> unknown;
+  for (IndexId i : without(sum.free, leaf.free)) unknown.insert(form.at(i).label);
+  const auto others = [seed, unknown, labels = contents.labels](uint32_t s, std::span<const int64_t> c) {
+    std::vector<int64_t> known(c.begin(), c.end());
+    const auto& at = labels.at(s);
+    bool large = unknown.empty();
+    for (size_t k = 0; k < known.size(); ++k)
+      if (std::ranges::any_of(at[k], [&](uint32_t l) { return unknown.contains(l); })) known[k] = 0, large = true;
+    return (large ? 256 * normal_at(seed + 10, s, known) : 0) + normal_at(seed + 11, s, c);
+  };
+  const auto with = [&](double x) {
+    FloatDraw draw(
+        form, lattice, [&](uint32_t s, std::span<const int64_t> c) { return s == leaf.source ? x : others(s, c); },
+        false);
+    return draw.of(b.sum).values;
+  };
+  const std::vector<double> zero = with(0), one = with(1);
+  std::vector<const std::vector<uint32_t>*> at;
+  for (const Indices& axis : leaf.axes)
+    for (IndexId i : axis) at.push_back(&lattice.offsets(sum.free, {i}));
+  std::map<std::vector<int64_t>, std::pair<double, int>> sums;
+  const double factor = one[0] - zero[0];
+  for (size_t i = 0; i < zero.size(); ++i) {
+    if (!std::isfinite(zero[i]) || factor == 0 || !(std::abs(one[i] - zero[i] - factor) <= 1e-6 * std::abs(factor)))
+      return std::nullopt;
+    std::vector<int64_t> c;
+    for (const auto* a : at) c.push_back((*a)[i]);
+    auto& [total, count] = sums[c];
+    total -= zero[i] / factor;
+    ++count;
+  }
+  return [seed, others, sums, source = leaf.source](uint32_t s, std::span<const int64_t> c) {
+    if (s != source) return others(s, c);
+    const auto it = sums.find(std::vector<int64_t>(c.begin(), c.end()));
+    return (it == sums.end() ? 0 : it->second.first / it->second.second) + normal_at(seed + 11, s, c);
+  };
+}
 
 // Means of leaves that sums and differences bring together: those that cancel in a difference, and those in a sum.
 std::map<uint32_t, double> alike(const std::set<uint32_t>& leaves) {
@@ -376,6 +453,7 @@ Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId>
   const auto near = [seed](double mean, uint32_t s, auto c) {
     return std::round(8 * normal_at(seed + 5, s, c)) / 8 + mean;  // coarse enough that adding such numbers is exact
   };
+  const bool several = leaves.size() > 1;
   size_t shared = 0;
   for (const std::set<uint32_t>& together : contents.differences) {
     if (++shared > kDifferences) break;
@@ -388,8 +466,43 @@ Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId>
                         },
                         Case::ordinary, true});
   }
+  size_t cancelled = 0;
+  for (const Contents::Beside& b : contents.beside) {
+    if (cancelled == kDifferences) break;
+    if (auto leaf = cancelling(form_, *lattice_, contents, b, seed)) {
+      ++cancelled;
+      cases_.push_back({fmt::format("input {} near what it is subtracted from", form_.at(b.leaf).source),
+                        std::move(*leaf), Case::ordinary, true});
+    }
+  }
+  // Sums of products that cancel in pairs: one input alternates, the others change little from one to the next. The
+  // order of sums matters there, so that only another degree of cancellation is refused, as of the square of a sum.
+  constexpr double kOtherOrder = 64;
+  if (several)
+    for (uint32_t leaf : leaves) {
+      std::vector<int64_t> ends;  // of coordinates that have a partner
+      for (const auto& at : contents.labels.at(leaf)) {
+        int64_t n = 1;
+        for (uint32_t l : at) n = std::max(n, lattice_->of_label(l));
+        ends.push_back(n / 2 * 2);
+      }
+      cases_.push_back({fmt::format("signs that alternate in input {}", leaf),
+                        [seed, leaf, ends](uint32_t s, auto c) {
+                          std::vector<int64_t> pair;
+                          int64_t sum = 0;
+                          bool alone = false;
+                          for (size_t k = 0; k < c.size(); ++k) {
+                            pair.push_back(c[k] / 2);
+                            sum += c[k];
+                            alone = alone || (s == leaf && c[k] >= ends[k] && ends[k] > 0);
+                          }
+                          const double x = normal_at(seed + 12, s, c);
+                          if (s != leaf) return normal_at(seed + 13, s, pair) + 0x1p-12 * x;
+                          return alone ? 0.0 : (sum % 2 ? -5000 : 5000) + x;
+                        },
+                        Case::ordinary, true, false, kOtherOrder});
+    }
   // Of both signs: what a selection takes may hang on it. (A single input has its own +3000 and infinities below.)
-  const bool several = leaves.size() > 1;
   for (double mean : {3000.0, -3000.0})
     if (several || mean < 0)
       cases_.push_back({fmt::format("a mean of {} in all inputs", mean),
@@ -480,7 +593,7 @@ Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId>
         if (!shaken.empty()) worst = std::max(worst, std::abs(want[i] - shaken[i]));
         largest = std::max(largest, std::abs(want[i]));
       }
-      // Four times what the input graph's own form is off by, or what one rounding of its data costs where its sums
+      // A few times what the input graph's own form is off by, or what one rounding of its data costs where its sums
       // cancel, or what rounding a sum of this length may cost.
       const double terms = static_cast<double>(lattice_->largest());
       // A value that a mask leaves out of a row of zeros need not be multiplied by 0. Of an infinity nothing better is
@@ -496,7 +609,8 @@ Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId>
                                              : !(std::isnan(want[i]) ? std::isnan(got[i]) : got[i] == want[i]);
       e.exempt.push_back(std::move(exempt));
       e.exact.push_back(want);
-      e.allowed.push_back(std::vector<double>(want.size(), std::max(4 * worst, std::sqrt(terms) * 0x1p-22 * largest)));
+      e.allowed.push_back(
+          std::vector<double>(want.size(), std::max(c.slack * worst, std::sqrt(terms) * 0x1p-22 * largest)));
     }
     rounded.stand_alone();
     expected_.push_back(std::move(e));

@@ -83,6 +83,7 @@ class Screen {
     enum { ordinary, poison, infinite } kind;
     bool shifted = false;  // ordinary: far from 0, where what cancels must not cost digits
     bool strict = false;   // infinite: any other result is a reason to refuse
+    double slack = 4;      // ordinary: how many times the error of the input graph's own form is allowed
   };
   struct Expected {
     std::vector<std::vector<double>> exact, allowed;  // per root; allowed: absolute, NaN cases excluded

@@ -12,10 +12,10 @@ struct Transpose {
   Kernel& k;
   const Load& load;
   const Write& store;
-  std::vector<Axis> axes = {};    // renamed
-  Expr from = {}, to = {};        // offsets
-  int down = -1, across = -1;     // the axes along which loads and stores are contiguous
-  int64_t rows = 0;               // their extents
+  std::vector<Axis> axes = {};     // renamed
+  Expr from = {}, to = {};         // offsets
+  int down = -1, across = -1;      // the axes along which loads and stores are contiguous
+  int64_t rows = 0;                // their extents
   std::optional<int64_t> columns;  // not known: as many as `axes` say
   int lanes = 1;
 
@@ -89,8 +89,7 @@ struct Transpose {
       }
       // Of what does not exist, something that does.
       const Value column = some.valid() && c > 0 ? b().min(b().i64(c), b().sub(some, b().i64(1))) : b().i64(c);
-      v.push_back(b().load(b().ptr_add(source, b().mul(column, source_step)), from_dtype(), lanes,
-                           b().i64(height)));
+      v.push_back(b().load(b().ptr_add(source, b().mul(column, source_step)), from_dtype(), lanes, b().i64(height)));
     }
     exchange(b(), v);
     for (int r = 0; r < height; ++r)

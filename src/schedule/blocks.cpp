@@ -292,8 +292,8 @@ class KernelBuilder {
     const Expr rows = widest(roles.rows), columns = widest(roles.columns);
     std::vector<Loop> tiles;
     double room = 1;
-    // Several indices of rows share what a task makes of the columns: the longest first, and where it is short as a rule
-    // the others as well; or the other way round.
+    // Several indices of rows share what a task makes of the columns: the longest first, and where it is short as a
+    // rule the others as well; or the other way round.
     int64_t left = tiling_.rows;
     std::map<Expr, int64_t> share;
     const auto take = [&](Expr s) {

@@ -451,7 +451,8 @@ void Placer::turned_compute(const Compute& c, Expr along, const itgraph::TensorM
   const itgraph::Target& t = c.results[0];
   const Expr last = wanted_last(t.value, t.axes);
   const int64_t lanes = machine_.vector_bytes / byte_size(DType::f32);
-  const BufferId rows = scratch(it_.value(t.value).name + "_rows", DType::f32, {syms_.constant(lanes), map.room(along)});
+  const BufferId rows =
+      scratch(it_.value(t.value).name + "_rows", DType::f32, {syms_.constant(lanes), map.room(along)});
   const Expr first = syms_.fresh(syms_.symbol_name(last), {0, map.most(last) - 1});
   syms_.set_multiple(first, lanes);
   tile::For loop{first, syms_.constant(0), map.size(last), lanes, false, {}};

@@ -83,8 +83,9 @@ Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Option
     c.seconds += e.seconds;
   }
   c.tiling = tiling;
-  c.summary = fmt::format("{}: {} kernels, rows {}{}, columns {}, reduce {}, depth {}", cut, c.kernels.size(),
-                          tiling.rows, tiling.heads ? " of all heads" : "", tiling.columns, tiling.reduce, tiling.depth);
+  c.summary =
+      fmt::format("{}: {} kernels, rows {}{}, columns {}, reduce {}, depth {}", cut, c.kernels.size(), tiling.rows,
+                  tiling.heads ? " of all heads" : "", tiling.columns, tiling.reduce, tiling.depth);
   return c;
 }
 
@@ -183,8 +184,8 @@ Result<std::vector<Candidate>> ranked(const Plan& plan, const std::vector<Group>
   std::set<std::vector<std::pair<Expr, int64_t>>> known;
   Diagnostics errors;
   const auto seen = visible(plan, groups);
-  const std::vector<Tiling> all =
-      only.empty() ? tilings(options, masked_length(plan, groups), gathers(plan)) : std::vector<Tiling>(only.begin(), only.end());
+  const std::vector<Tiling> all = only.empty() ? tilings(options, masked_length(plan, groups), gathers(plan))
+                                               : std::vector<Tiling>(only.begin(), only.end());
   out.reserve(all.size() + 1);
   for (const Tiling& t : all) {
     auto it = nested(plan, groups, seen, std::span(&t, 1), joined);

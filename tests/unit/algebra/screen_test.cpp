@@ -98,33 +98,105 @@ const Hard kHard[] = {
      [](const std::string& input, Rng& rng) { return (input == "A" ? 3000 : -3000) + rng.normal(); }},
 };
 
+// Every graph that is found is about as near to float64 as the input graph on this data.
+void expect_accurate(const Graph& g, const std::map<std::string, oracle::Tensor>& inputs, double times_own = 4) {
+  const auto found = search(g);
+  ASSERT_TRUE(found.ok()) << render(found.errors(), nullptr);
+  const auto want = run(g, inputs);
+  const auto stored = oracle::evaluate(g, inputs, {.round_to_storage = true});
+  ASSERT_TRUE(stored.ok());
+  for (const Found& f : found->graphs) {
+    const auto got = oracle::evaluate(f.graph, inputs, {.round_to_storage = true});
+    ASSERT_TRUE(got.ok()) << render(got.errors(), nullptr);
+    for (size_t o = 0; o < want.size(); ++o) {
+      double largest = 0, off = 0, own = 0;
+      for (int64_t i = 0; i < want[o].elements(); ++i) {
+        largest = std::max(largest, std::abs(want[o].at(i)));
+        off = std::max(off, std::abs(got.value()[o].at(i) - want[o].at(i)));
+        own = std::max(own, std::abs(stored.value()[o].at(i) - want[o].at(i)));
+      }
+      EXPECT_LE(off, times_own * own + 1e-5 * largest) << print(f.graph);
+    }
+  }
+}
+
 TEST(Screen, NothingLosesTheDigitsThatCancellationLeaves) {
   for (const Hard& hard : kHard) {
     SCOPED_TRACE(hard.name);
     const Graph g = parsed(hard.text);
-    const auto found = search(g);
-    ASSERT_TRUE(found.ok()) << render(found.errors(), nullptr);
     std::map<std::string, oracle::Tensor> inputs = draw(g, 1);
     Rng rng(5);
     for (auto& [name, t] : inputs)
       for (int64_t i = 0; i < t.elements(); ++i) t.set(i, hard.data(name, rng));
-    const auto want = run(g, inputs);
-    const auto stored = oracle::evaluate(g, inputs, {.round_to_storage = true});
-    ASSERT_TRUE(stored.ok());
-    for (const Found& f : found->graphs) {
-      const auto got = oracle::evaluate(f.graph, inputs, {.round_to_storage = true});
-      ASSERT_TRUE(got.ok()) << render(got.errors(), nullptr);
-      for (size_t o = 0; o < want.size(); ++o) {
-        double largest = 0, off = 0, own = 0;
-        for (int64_t i = 0; i < want[o].elements(); ++i) {
-          largest = std::max(largest, std::abs(want[o].at(i)));
-          off = std::max(off, std::abs(got.value()[o].at(i) - want[o].at(i)));
-          own = std::max(own, std::abs(stored.value()[o].at(i) - want[o].at(i)));
-        }
-        EXPECT_LE(off, 4 * own + 1e-5 * largest) << print(f.graph);
-      }
-    }
+    expect_accurate(g, inputs);
   }
+}
+
+// A residual of a good fit, of rows that are alike: its square is not expanded.
+TEST(Screen, ASmallDifferenceToAProductIsNotExpanded) {
+  for (const bool rows : {false, true})
+    for (const char* output : {"sum(square(sub(Z, B)), axes=[1])", "sqrt(mean(square(add(B, neg(Z))), axes=[1]))",
+                               "softmax(neg(square(sub(mul(Z, 0.5), mul(B, 0.5)))), axis=1)"}) {
+      SCOPED_TRACE(output);
+      const Graph g =
+          parsed(fmt::format("graph g {{\n  input X: f32[12, 16]\n  input W: f32[16, 24]\n  input B: "
+                             "f32[{}24]\n  Z = contract(\"s k, k n -> s n\", X, W)\n  output Y = {}\n}}",
+                             rows ? "12, " : "", output));
+      auto inputs = draw(g, 3);
+      auto &x = inputs.at("X"), &w = inputs.at("W"), &b = inputs.at("B");
+      for (int64_t i = 0; i < x.elements(); ++i) x.set(i, 1000 * std::sin(1 + i % 16) + 0.01 * x.at(i));
+      for (int64_t i = 0; i < b.elements(); ++i) {
+        double z = 0;
+        for (int64_t k = 0; k < 16; ++k) z += x.at((rows ? i / 24 : 0) * 16 + k) * w.at(k * 24 + i % 24);
+        b.set(i, z + b.at(i));
+      }
+      expect_accurate(g, inputs);
+    }
+}
+
+// Terms of a product that cancel in pairs: the square of the product is not taken as a product of products.
+TEST(Screen, TheSquareOfAProductStaysASquare) {
+  const Graph g = parsed(R"(graph g {
+  input X: f32[6, 16]
+  input W: f32[16, 24]
+  Z = contract("s k, k n -> s n", X, W)
+  output Y = rms_norm(Z, axes=[1], eps=1e-6)
+})");
+  auto inputs = draw(g, 3);
+  auto &x = inputs.at("X"), &w = inputs.at("W");
+  for (int64_t i = 0; i < x.elements(); ++i) x.set(i, (i % 2 ? -1000 : 1000) + x.at(i));
+  for (int64_t k = 1; k < 16; k += 2)
+    for (int64_t n = 0; n < 24; ++n) w.set(k * 24 + n, w.at((k - 1) * 24 + n) + 1e-3 * w.at(k * 24 + n));
+  expect_accurate(g, inputs, 64);
+  const auto found = search(g);
+  EXPECT_GE(found->graphs.size(), 10u);
+}
+
+// Which of two products is formed first is free.
+TEST(Screen, ProductsAreAssociatedAnew) {
+  const Graph g = parsed(R"(graph g {
+  input A: f32[6, 16]
+  input B: f32[16, 24]
+  input C: f32[24, 5]
+  output Y = contract("m n, n p -> m p", contract("m k, k n -> m n", A, B), C)
+})");
+  EXPECT_EQ(search(g)->graphs.size(), 2u);
+}
+
+// A mask as a number: what it multiplies by 0 is not left out, where it may be NaN.
+TEST(Screen, AMaskThatMultipliesIsNoSelection) {
+  const Graph g = parsed(R"(graph g {
+  input X: f32[4, 6]
+  input M: bool[4, 6]
+  m = cast(M, dtype=f32)
+  output Y = div(sum(mul(X, m), axes=[1]), sum(m, axes=[1]))
+})");
+  auto inputs = draw(g, 1);
+  for (int64_t i = 0; i < 24; ++i) inputs.at("M").set(i, i % 5 != 2);
+  inputs.at("X").set(2, std::numeric_limits<double>::quiet_NaN());
+  const auto found = search(g);
+  EXPECT_GE(found->graphs.size(), 2u);
+  for (const Found& f : found->graphs) EXPECT_TRUE(std::isnan(run(f.graph, inputs)[0].at(0))) << print(f.graph);
 }
 
 // D is summed over, is an axis of the result, and is a number in the means: it has one extent in all of them, and in
