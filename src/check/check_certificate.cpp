@@ -164,6 +164,7 @@ struct Outcome {
   std::string difference;  // empty: none
   bool overflow = false;   // numbers on one side stand against infinities or NaN on the other
   bool left_out = false;   // there are elements that say nothing on this data
+  bool silent = false;     // there is an output that says nothing at all
 };
 
 // Integers up to the ends of their types say whether arithmetic wraps where it did. Where elements are picked by number
@@ -176,12 +177,13 @@ bool takes_any_integer(const Graph& g) {
 }
 
 // Numbers of one magnitude. `even`: none is smaller than half of it, so that quotients are of one magnitude too.
+// `positive`: as logarithms and roots want them. `bits`: half of the inputs are zeros and ones, as masks are.
 struct Data {
   double scale = 1;
-  bool even = false, any_integer = false;
+  bool even = false, any_integer = false, positive = false, bits = false;
   double draw(Rng& rng) const {
-    if (!even) return scale * rng.normal();
-    return scale * (0.5 + 0.5 * rng.uniform()) * (rng.chance(0.5) ? 1 : -1);
+    const double x = even ? scale * (0.5 + 0.5 * rng.uniform()) * (rng.chance(0.5) ? 1 : -1) : scale * rng.normal();
+    return positive ? std::abs(x) : x;
   }
 };
 
@@ -189,14 +191,14 @@ std::map<std::string, oracle::Tensor> random_inputs(const Graph& g, const Data& 
   std::map<std::string, oracle::Tensor> out;
   for (ValueId v : oracle::given_leaves(g)) {
     oracle::Tensor t = oracle::zeros(g.type(v).dtype, g.extents(v));
-    // A 16-bit input is a number of its type.
-    const DType as = byte_size(t.dtype) < 4 ? t.dtype : DType::f64;
-    const bool wide = data.any_integer && is_integer(t.dtype);
+    const bool wide = data.any_integer && is_integer(t.dtype), bits = data.bits && rng.chance(0.5);
     const int64_t most = int64_t{1} << 52;
     const int64_t lo = wide ? std::max(least_integer(t.dtype), -most) : 0;
     const int64_t hi = wide ? std::min(greatest_integer(t.dtype), most) : t.dtype == DType::boolean ? 1 : 2;
     for (int64_t i = 0; i < t.elements(); ++i)
-      t.set(i, t.real() ? round_to(as, data.draw(rng)) : static_cast<double>(rng.between(lo, hi)));
+      t.set(i, !t.real() ? static_cast<double>(rng.between(lo, hi))
+               : bits    ? static_cast<double>(rng.chance(0.75))
+                         : round_to(t.dtype, data.draw(rng)));
     out.emplace(g.value(v).name, std::move(t));
   }
   return out;
@@ -258,7 +260,7 @@ bool all_rounding(const Graph& x, const Graph& y, const std::map<std::string, or
 Outcome compare_on(const Graph& x, const Graph& y, const Graph* given, const Data& data, Rng& rng,
                    const CheckOptions& options, size_t* evaluations) {
   const auto inputs = random_inputs(x, data, rng);
-  bool left_out = false;
+  bool left_out = false, silent = false;
   // Equal as functions of reals: double rounding, with room for what cancels, 2^-40 of the largest element. With casts
   // that round, where there are any, the two agree roughly: rounding may have moved but not gone, if it is the point.
   struct Judgement {
@@ -281,16 +283,23 @@ Outcome compare_on(const Graph& x, const Graph& y, const Graph* given, const Dat
       if (!r.ok()) return {"the input graph cannot be evaluated: " + r.errors()[0].message()};
       first = std::move(*r);
     }
-    for (size_t o = 0; o < want->size(); ++o)
+    for (size_t o = 0; o < want->size(); ++o) {
+      int64_t said = 0;
       for (int64_t i = 0; i < (*want)[o].elements(); ++i) {
         const double w = (*want)[o].at(i), g = (*got)[o].at(i);
-        const bool undefined = given && std::isnan(first ? (*first)[o].at(i) : w);
+        // (A number that is 0 for once may be divided by.)
+        const bool undefined = (given && std::isnan(first ? (*first)[o].at(i) : w)) ||
+                               (data.bits && !(std::isfinite(w) && std::isfinite(g)));
         const bool either = !std::isfinite(w) && !std::isfinite(g) && std::isnan(w) != std::isnan(g);
+        said += std::isfinite(w) || std::isfinite(g);
         if (!undefined && !either) continue;
+        said -= std::isfinite(w) || std::isfinite(g);
         (*want)[o].set(i, 0);
         (*got)[o].set(i, 0);
         left_out = true;
       }
+      silent = silent || (said == 0 && (*want)[o].elements() > 0);
+    }
     for (size_t o = 0; o < want->size(); ++o) {
       double largest = 0;
       bool overflow = false;
@@ -306,10 +315,10 @@ Outcome compare_on(const Graph& x, const Graph& y, const Graph* given, const Dat
       // (Integers and bools do not show the infinity that they were made of.)
       const bool perhaps = overflow || !(*want)[o].real();
       overflow = (overflow && j.round_casts) || (perhaps && (overflows(x, inputs, e) || overflows(y, inputs, e)));
-      return {fmt::format("output `{}` differs: {}", x.outputs()[o].name, d.text), overflow, left_out};
+      return {fmt::format("output `{}` differs: {}", x.outputs()[o].name, d.text), overflow, left_out, silent};
     }
   }
-  return {"", false, left_out};
+  return {"", false, left_out, silent};
 }
 
 }  // namespace
@@ -340,22 +349,31 @@ Outcome difference_in(const Graph& a, const Graph& b, const Graph* given, const 
     Outcome outcome;
     const Graph* start = first ? &*first : given ? &*x : nullptr;
     // A quotient of small numbers is large on any data but even one of magnitude 1.
+    bool agreed = false;
     for (const Data& data : {Data{scale}, Data{scale / 2}, Data{scale / 8}, Data{scale / 32}, Data{scale * 8},
-                             Data{scale * 32}, Data{1, true}, Data{1.0 / 32, true}}) {
+                             Data{scale * 32}, Data{1, true}, Data{1.0 / 32, true}, Data{1e-10}, Data{1e-20}}) {
+      if (agreed && data.scale < 1e-9) break;
       outcome = compare_on(*x, *y, start, data, rng, options, evaluations);
-      const bool agree = outcome.difference.empty();
-      if (agree ? !outcome.left_out || data.scale < scale : !outcome.overflow) break;
+      const bool agree = outcome.difference.empty() && !outcome.silent;
+      agreed = agreed || agree;
+      if (agree ? !outcome.left_out || data.scale < scale : !outcome.overflow && !outcome.silent) break;
     }
-    if (outcome.difference.empty() && draw < 2 && takes_any_integer(*x))
-      if (Outcome other = compare_on(*x, *y, start, {1, true, true}, rng, options, evaluations); !other.overflow)
-        outcome = std::move(other);
+    // What logarithms and roots take, masks that are numbers, and all integers.
+    std::vector<Data> others;
+    if (draw < 2) others = {Data{1, true, false, true}, Data{1, false, false, false, true}};
+    if (draw < 2 && takes_any_integer(*x)) others.push_back({1, true, true});
+    for (const Data& data : others) {
+      if (!outcome.difference.empty()) break;
+      Outcome other = compare_on(*x, *y, start, data, rng, options, evaluations);
+      if (!other.overflow) outcome = std::move(other);
+    }
     // What is off by less than float64 can tell is off in exact arithmetic, which also decides alone where a step on
     // the way overflows whatever the data (exp(x + 1000) / exp(1000)).
     const Exact exact =
         compare_exactly(x.value(), y.value(), rng.next(), std::min(options.max_elements, kExactElements));
     if (exact == Exact::different) return {"exact arithmetic modulo random primes gives other outputs"};
-    const bool decides = given && outcome.overflow && exact == Exact::equal;
-    if (!outcome.difference.empty() && !decides) return outcome;
+    if (exact == Exact::equal && outcome.overflow) continue;
+    if (!outcome.difference.empty()) return outcome;
   }
   return {};
 }

@@ -282,6 +282,62 @@ TEST(Check, CertificatesOfGraphsWithNanAreAccepted) {
   EXPECT_THAT(refused("x", "add(x, mul(0.0, log(sub(0.75, x))))", "x"), ::testing::HasSubstr("step 1"));
 }
 
+// Results of another function, on graphs that are numbers on some data only: where all are positive, where a mask is
+// zeros and ones, where scores are tiny.
+TEST(Check, WhatIsNanOnOrdinaryDataIsJudgedOnOther) {
+  const auto text = [](const char* body) {
+    return fmt::format("graph g {{\n  input A: f32[5, 8]\n  input B: f32[7, 8]\n  input M: f32[5, 7]\n{}\n}}", body);
+  };
+  const auto judged = [&](const std::string& before, const std::string& after) {
+    nlohmann::json j{{"schema", "cleave.certificate/2"},
+                     {"input", text(before.c_str())},
+                     {"steps", nlohmann::json::array()},
+                     {"result", text(after.c_str())}};
+    return check_certificate(sealed(j)).ok();
+  };
+  const auto output = [](const char* y) { return fmt::format("  output Y = {}", y); };
+  for (const char* f : {"log(A)", "sqrt(A)", "pow(A, 0.5)", "rsqrt(A)"}) {
+    const std::string sum = output(fmt::format("sum({}, axes=[1])", f).c_str());
+    EXPECT_TRUE(judged(sum, sum)) << f;
+    EXPECT_FALSE(judged(sum, output(fmt::format("mean({}, axes=[1])", f).c_str()))) << f;
+  }
+  EXPECT_FALSE(judged(output("exp(mean(log(A), axes=[1]))"), output("expm1(mean(log(A), axes=[1]))")));
+  EXPECT_FALSE(judged(output("div(sum(log(A), axes=[1]), 8.0)"), output("div(sum(log(A), axes=[1]), 8.001)")));
+  const auto attention = [](const char* scores, const char* quotient) {
+    return fmt::format(
+        "  S = contract(\"s d, l d -> s l\", A, B)\n  T = {}\n  E = exp(T)\n"
+        "  u = contract(\"s l, l d -> s d\", E, B)\n  l = sum(E, axes=[1], keepdims=true)\n"
+        "  output Y = {}",
+        scores, quotient);
+  };
+  for (const char* scores : {"mul(S, 1e30)", "add(mul(S, 0.5), mul(sub(1.0, M), -1e9))"}) {
+    EXPECT_TRUE(judged(attention(scores, "div(u, l)"), attention(scores, "div(u, l)"))) << scores;
+    EXPECT_FALSE(judged(attention(scores, "div(u, l)"), attention(scores, "div(l, u)"))) << scores;
+  }
+  const char* const masked = "add(mul(S, 0.5), mul(sub(1.0, M), -1e9))";
+  EXPECT_FALSE(
+      judged(attention(masked, "div(u, l)"), attention("sub(mul(S, 0.5), mul(sub(1.0, M), -1e9))", "div(u, l)")));
+  EXPECT_FALSE(
+      judged(attention(masked, "div(u, l)"), attention("add(mul(S, 0.5), mul(sub(M, 1.0), -1e9))", "div(u, l)")));
+}
+
+// Exponentials that are 0 whatever the data: the quotient is NaN in float64 as written, and a number in stable form.
+TEST(Check, CertificatesOfExponentialsThatUnderflowAreAccepted) {
+  const graph::Graph g = algebra::test::parsed(R"(graph g {
+  input Q: f32[5, 4]
+  input K: f32[7, 4]
+  input V: f32[7, 3]
+  E = exp(sub(contract("s d, l d -> s l", Q, K), 1000.0))
+  output O = contract("s l, l d -> s d", div(E, sum(E, axes=[1], keepdims=true)), V)
+})");
+  const auto texts = algebra::certificates(g, {});
+  ASSERT_TRUE(texts.ok());
+  for (const std::string& text : *texts) {
+    const auto report = check_certificate(text);
+    EXPECT_TRUE(report.ok()) << (report.ok() ? "" : render(report.errors(), nullptr));
+  }
+}
+
 // Two pairs of contractions become one each, in one graph: each is a step with a graph of its own.
 TEST(Check, ACertificateOfSeveralMergesHasAGraphForEach) {
   const graph::Graph g = algebra::test::parsed(R"(graph g {
