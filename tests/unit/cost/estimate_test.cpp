@@ -106,5 +106,42 @@ TEST(Estimate, TasksAreDividedAmongThreads) {
   EXPECT_NEAR(five_alone / five, 2.5, 0.2);
 }
 
+// Requests are as long as all are on average, whichever end is read first; they are not empty.
+TEST(Estimate, RowPointersAreARequestApart) {
+  const auto text = [](const char* first, const char* second) {
+    return fmt::format(R"(
+tile t {{
+  dim B in 1..64 at 8
+  dim T in 1..4096 at 800
+  dim L in 1..4096 at 300
+  input p: i32[B + 1] argument 0
+  input X: f32[T, 128] argument 1
+  output Y: f32[B, 128] argument 0
+  kernel k {{
+    parallel b in 0..B {{
+      {}
+        {}
+          for l in 0..min(L, stop - first) {{
+            nest (d < 128) {{
+              Y[b, d] += X[first + l, d]
+            }}
+          }}
+        }}
+      }}
+    }}
+  }}
+}})",
+                       first, second);
+  };
+  for (const auto& [lo, hi] : {std::pair{"0", "T"}, {"-2147483647", "2147483647"}}) {
+    const std::string first = fmt::format("let first = p[b] in {}..{} {{", lo, hi),
+                      stop = fmt::format("let stop = p[b + 1] in {}..{} {{", lo, hi);
+    // 100 rows each, or as many as any request has, where the pointers say nothing.
+    const double rows = hi[0] == 'T' ? 100 : 300;
+    EXPECT_NEAR(estimated(text(first.c_str(), stop.c_str())).flops, 8 * rows * 128, 8 * 128 * rows / 5);
+    EXPECT_NEAR(estimated(text(stop.c_str(), first.c_str())).flops, 8 * rows * 128, 8 * 128 * rows / 5);
+  }
+}
+
 }  // namespace
 }  // namespace cleave::cost

@@ -174,6 +174,22 @@ TEST_F(PipelineRun, LeavesOutTheSearch) {
   for (const tune::Proposal& p : c.proposals) EXPECT_EQ(p.graph, 0);
 }
 
+// Few rows a request: a task takes those of all query heads, and gathers the keys that these share once, in rows that
+// are turned afterwards.
+TEST_F(PipelineRun, GatheredKeysServeAllHeadsOfATask) {
+  c.path = CLEAVE_SOURCE_DIR "/examples/dynamic/gqa_paged_prefill.graph";
+  c.options.dims = {{"KV", {8, 8, 8}},      {"R", {4, 4, 4}},      {"D", {128, 128, 128}},
+                    {"B", {1, 17, 17}},     {"TQ", {1, 204, 204}}, {"PAGES", {1, 2817, 2817}},
+                    {"N", {1, 2560, 2560}}, {"S", {1, 71, 12}},    {"L", {1, 792, 600}}};
+  ASSERT_TRUE(run_passes(c, "schedule").empty());
+  const std::string program = tile::print(c.proposals.front().candidate.program);
+  EXPECT_THAT(program, ::testing::HasSubstr("_rows: f32[8, 128]")) << c.proposals.front().candidate.summary;
+  // Of three loops over tasks (requests, rows, key heads) none is over the query heads of a key head.
+  size_t loops = 0;
+  for (size_t at = program.rfind("kernel "); (at = program.find("parallel ", at)) != std::string::npos; ++at) ++loops;
+  EXPECT_EQ(loops, 3u) << program;
+}
+
 TEST_F(PipelineRun, StopsAtAPassThatIsLeftOut) {
   c.options.disabled = {"search"};
   ASSERT_TRUE(run_passes(c, "search").empty());

@@ -160,6 +160,24 @@ TEST(Build, TransposingCopiesOfAllTypes) {
     }
 }
 
+// As many columns as a step has, some at a time.
+TEST(Build, TransposingCopiesOfStepsThatEndEarly) {
+  for (const int64_t n : {1, 5, 16, 17, 40, 63}) {
+    compare_with_arm64(
+        fmt::format("tile t {{ input X: f32[{0}, 37] argument 0 output Z: f32[37, {0}] argument 0 kernel k {{ "
+                    "for c in 0..{0} step 16 {{ nest (j < min(16, {0} - c), i < 37) {{ Z[i, c + j] = X[c + j, i] }} }} "
+                    "}} }}",
+                    n),
+        {.specials = 0.1});
+    compare_with_arm64(
+        fmt::format("tile t {{ input X: f32[{0}, 37] argument 0 output Z: f32[37, {0}] argument 0 kernel k {{ "
+                    "for c in 0..{0} step 40 {{ nest (i < 37, j < min(40, {0} - c)) {{ Z[i, c + j] = X[c + j, i] }} }} "
+                    "}} }}",
+                    n));
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST(Build, SequentialNestsRunInOrder) {
   compare_with_arm64(
       "tile t { input X: f32[50] argument 0 output Z: f32[51] argument 0 output R: f32[1] argument 1 kernel k { nest "
