@@ -1,4 +1,5 @@
 // Dimensions with a range: is the chosen program never slower than the unfused schedule, at both ends as well?
+#include <algorithm>
 #include <cmath>
 
 #include "base/codes.hpp"
@@ -56,7 +57,8 @@ class Ranges {
                                 std::move(data->constants)};
     tune::ReferenceOptions ro;
     ro.seed = c_.options.seed;
-    ro.max_steps = 4e8;
+    // Up to a quarter of the budget; in part where that is too little (55 ns a step where values are in memory).
+    ro.max_steps = std::clamp(c_.options.budget.seconds * 4e6, 4e7, 4e8);
     TRY_ASSIGN(const tune::Reference reference, tune::make_reference(problem, ro));
     tune::Results results(problem.graph);
     tune::Call call;
@@ -64,6 +66,7 @@ class Ranges {
     call.scalars = problem.scalars;
     call.outputs = results.addresses();
     std::optional<tune::Verdict> first;
+    std::vector<double> once;  // seconds of each
     for (auto [program, name] : {std::pair{&unfused_, "unfused"}, std::pair{&chosen_, "chosen"}}) {
       if (Diagnostics bad = program->set_extents(values); !bad.empty()) {
         if (bad[0].code != Code::data_too_large) return bad;
@@ -71,7 +74,9 @@ class Ranges {
         return out;
       }
       results.poison();
+      const double begin = runtime::wall_seconds();
       if (Diagnostics bad = program->run(call, *executor_); !bad.empty()) return bad;
+      once.push_back(runtime::wall_seconds() - begin);
       tune::Verdict v = tune::judge(reference, results, first ? &*first : nullptr, c_.options.tolerance);
       if (v.ok && !results.guards_intact()) {
         v.ok = false;
@@ -85,7 +90,8 @@ class Ranges {
       return out;
     }
     runtime::CompareOptions o;
-    o.pairs = 9;
+    // Few where one takes long and the other a fraction of that.
+    o.pairs = std::max(once[0], once[1]) > std::max(0.05, 4 * std::min(once[0], once[1])) ? 3 : 9;
     o.wall = c_.options.threads > 1;
     const runtime::Comparison r = runtime::compare([&] { (void)chosen_.run(call, *executor_); },
                                                    [&] { (void)unfused_.run(call, *executor_); }, o);

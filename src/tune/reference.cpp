@@ -82,9 +82,21 @@ std::vector<oracle::Tensor> arguments_of(const Problem& p, const Restricted& r) 
   return out;
 }
 
+// What the problem's integers are.
+Positions positions_of(const Problem& p) {
+  return [&p](graph::ValueId v, const Box& box) -> std::optional<std::pair<int64_t, int64_t>> {
+    if (!is_integer(p.graph.type(v).dtype)) return std::nullopt;
+    const Restricted r = restrict_value(p.graph, v, box, positions_of(p));
+    const auto values = oracle::evaluate(r.graph, arguments_of(p, r));
+    if (!values.ok() || values->at(0).ints.empty()) return std::nullopt;
+    const auto [least, largest] = std::minmax_element(values->at(0).ints.begin(), values->at(0).ints.end());
+    return std::pair{*least, *largest};
+  };
+}
+
 // The restricted graph's leaves in the order in which `of` names them: rewrite keeps the order of declaration.
 Result<Piece> evaluate_piece(const Problem& p, size_t output, const Box& box) {
-  const Restricted r = restrict_to(p.graph, output, box);
+  const Restricted r = restrict_to(p.graph, output, box, positions_of(p));
   const std::vector<oracle::Tensor> arguments = arguments_of(p, r);
   TRY_ASSIGN(std::vector<oracle::Bounded> values, oracle::evaluate_with_bounds(r.graph, arguments));
   Piece piece{output, box, std::move(values.at(0)), {}};
@@ -236,7 +248,7 @@ Result<Reference> make_reference(const Problem& problem, const ReferenceOptions&
       for (int64_t run : {4, 16, 64}) {
         std::vector<Box> way = choose_rows(extents, options.rows, run, rng);
         double steps = 0;
-        for (const Box& b : way) steps += evaluation_steps(restrict_to(g, o, b).graph);
+        for (const Box& b : way) steps += evaluation_steps(restrict_to(g, o, b, positions_of(problem)).graph);
         best = std::min(best, steps);
         ways.emplace_back(steps, std::move(way));
       }

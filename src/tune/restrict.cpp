@@ -42,8 +42,9 @@ struct Need {
 
 class Restrictor {
  public:
-  Restrictor(const Graph& g, size_t output, const Box& box) : g_(g), output_(output), demand_(g.value_count()) {
-    demand_[g.outputs().at(output).value.index] = box;
+  Restrictor(const Graph& g, ValueId value, const Box& box, const Positions& positions)
+      : g_(g), value_(value), positions_(positions), demand_(g.value_count()) {
+    demand_[value.index] = box;
   }
 
   Restricted run() {
@@ -53,7 +54,7 @@ class Restrictor {
     map_.resize(g_.value_count());
     Restricted out{graph::Graph(), {}, {}};
     for (NodeId id : ids) build(b, g_.node(id), out);
-    b.output(g_.outputs()[output_].name, map_[g_.outputs()[output_].value.index]);
+    b.output("part", map_[value_.index]);
     out.graph = b.take();
     return out;
   }
@@ -164,6 +165,11 @@ class Restrictor {
           need.operands[1].lo[i] = box.lo[axis + i];
           need.operands[1].hi[i] = box.hi[axis + i];
         }
+        if (const auto reached = positions(n, need.operands[1]);
+            reached && reached->first >= 0 && reached->second < data[axis]) {
+          need.operands[0].lo[axis] = reached->first;
+          need.operands[0].hi[axis] = reached->second + 1;
+        }
         return need;
       }
       case graph::Category::view: return view(n, box);
@@ -171,6 +177,69 @@ class Restrictor {
       case graph::Category::dialect: break;
     }
     return all(n);
+  }
+
+  std::optional<std::pair<int64_t, int64_t>> positions(const Node& n, const Box& box) const {
+    if (!positions_) return std::nullopt;
+    const auto [it, fresh] = reached_.try_emplace(n.results[0].index);
+    if (fresh) it->second = positions_(n.operands[1], box);
+    return it->second;
+  }
+
+  // Axes that a reshape passes, merges or splits: neighbours on both sides whose extents have one product.
+  struct Regrouped {
+    size_t from, from_end, to, to_end;
+  };
+  static std::vector<Regrouped> regrouped(const Extents& e, const Extents& out) {
+    std::vector<Regrouped> groups;
+    size_t i = 0, j = 0;
+    while (i < e.size() && j < out.size()) {
+      Regrouped r{i, i + 1, j, j + 1};
+      int64_t from = e[i], to = out[j];
+      while (from != to) {
+        size_t& end = from < to ? r.from_end : r.to_end;
+        const Extents& more = from < to ? e : out;
+        if (end == more.size()) return groups;
+        (from < to ? from : to) *= more[end++];
+      }
+      groups.push_back(r);
+      i = r.from_end, j = r.to_end;
+    }
+    return groups;
+  }
+  // The elements [lo, hi) in order of the axes [first, last) as a box of these, if need be with more elements: those
+  // are then [lo, hi).
+  static void box_of(const Extents& e, size_t first, size_t last, int64_t& lo, int64_t& hi, Box& box) {
+    int64_t inner = 1, base = 0;
+    for (size_t a = first; a < last; ++a) inner *= e[a];
+    for (size_t a = first; a < last; ++a) {
+      inner /= e[a];
+      const int64_t begin = (lo - base) / inner, end = (hi - 1 - base) / inner + 1;
+      box.lo[a] = begin, box.hi[a] = end;
+      if (end - begin > 1) {
+        lo = base + begin * inner, hi = base + end * inner;
+        for (size_t rest = a + 1; rest < last; ++rest) box.lo[rest] = 0, box.hi[rest] = e[rest];
+        return;
+      }
+      base += begin * inner;
+    }
+  }
+  Need reshaped(const Extents& e, const Extents& out, const Box& box) const {
+    Need need{{whole(e)}, whole(out)};
+    const auto empty = [](const Extents& x) { return std::find(x.begin(), x.end(), 0) != x.end(); };
+    if (empty(e) || empty(out) || box.lo == box.hi) return need;
+    for (const Regrouped& g : regrouped(e, out)) {
+      int64_t lo = 0, hi = 0;
+      for (size_t a = g.to; a < g.to_end; ++a) lo = lo * out[a] + box.lo[a], hi = hi * out[a] + box.hi[a] - 1;
+      ++hi;
+      // Until both sides have the same elements.
+      for (int64_t before = -1; before != hi - lo;) {
+        before = hi - lo;
+        box_of(out, g.to, g.to_end, lo, hi, need.result);
+        box_of(e, g.from, g.from_end, lo, hi, need.operands[0]);
+      }
+    }
+    return need;
   }
 
   Need reduction(const Node& n, const Box& box, const Ints& axes) const {
@@ -208,16 +277,7 @@ class Restrictor {
         return need;
       }
       case Op::broadcast: return {{broadcast_operand(n.operands[0], box)}, box};
-      case Op::reshape: {
-        // Leading axes that agree pass through, the others are whole.
-        const Extents out = extents(n.results[0]);
-        Need need{{whole(e)}, whole(out)};
-        for (size_t i = 0; i < std::min(e.size(), out.size()) && e[i] == out[i]; ++i) {
-          need.operands[0].lo[i] = need.result.lo[i] = box.lo[i];
-          need.operands[0].hi[i] = need.result.hi[i] = box.hi[i];
-        }
-        return need;
-      }
+      case Op::reshape: return reshaped(e, extents(n.results[0]), box);
       case Op::slice:
       case Op::flip: return pass(n, box, axes("axes"));
       case Op::concat:
@@ -299,6 +359,11 @@ class Restrictor {
     std::vector<ValueId> operands;
     for (size_t k = 0; k < n.operands.size(); ++k)
       operands.push_back(crop(b, map_[n.operands[k].index], *demand_[n.operands[k].index], need.operands[k]));
+    if (n.op == Op::gather)
+      if (const auto it = reached_.find(first.index); it != reached_.end() && it->second && it->second->first > 0) {
+        const DType d = g_.type(n.operands[1]).dtype;
+        operands[1] = b.make(Op::sub, {operands[1], b.literal(static_cast<double>(it->second->first), d)});
+      }
     Attributes attributes = n.attributes;
     if (n.op == Op::broadcast || n.op == Op::reshape) {
       Ints extents;
@@ -319,7 +384,9 @@ class Restrictor {
   }
 
   const Graph& g_;
-  size_t output_;
+  ValueId value_;
+  const Positions& positions_;
+  mutable std::map<uint32_t, std::optional<std::pair<int64_t, int64_t>>> reached_;  // of each gather
   std::vector<std::optional<Box>> demand_;
   std::vector<ValueId> map_;
 };
@@ -332,8 +399,12 @@ double count(const Graph& g, ValueId v) {
 
 }  // namespace
 
-Restricted restrict_to(const Graph& graph, size_t output, const Box& box) {
-  return Restrictor(graph, output, box).run();
+Restricted restrict_value(const Graph& graph, ValueId value, const Box& box, const Positions& positions) {
+  return Restrictor(graph, value, box, positions).run();
+}
+
+Restricted restrict_to(const Graph& graph, size_t output, const Box& box, const Positions& positions) {
+  return restrict_value(graph, graph.outputs().at(output).value, box, positions);
 }
 
 double evaluation_steps(const Graph& g) {

@@ -101,5 +101,64 @@ TEST(Restrict, NeedsOneHeadForOneRowOfAttention) {
   EXPECT_LT(evaluation_steps(r.graph) * 80, evaluation_steps(g));
 }
 
+// What a reshape merges or splits stays a box, and what is gathered is as much as the positions say.
+TEST(Restrict, FollowsReshapesAndPositions) {
+  const SourceText text{"a", R"(graph a {
+    input X: f32[5, 6, 4, 8]
+    input at: i32[9]
+    M = reshape(X, shape=[30, 32])
+    G = gather(M, at, axis=0)
+    output Y = reshape(G, shape=[9, 2, 16])
+  })"};
+  const Graph g = graph::expand_to_primitives(graph::parse(text).value());
+  const Positions positions = [](ValueId, const Box& box) {
+    EXPECT_EQ(box, (Box{{3}, {5}}));
+    return std::optional(std::pair<int64_t, int64_t>{13, 16});  // of the third of five
+  };
+  const Restricted r = restrict_to(g, 0, {{3, 1, 0}, {5, 2, 16}}, positions);
+  ASSERT_EQ(r.boxes.size(), 2u);
+  EXPECT_EQ(r.boxes[0], (Box{{2, 1, 2, 0}, {3, 5, 4, 8}}));
+  EXPECT_EQ(r.boxes[1], (Box{{3}, {5}}));
+  // Without positions all rows are needed.
+  EXPECT_EQ(restrict_to(g, 0, {{3, 1, 0}, {5, 2, 16}}).boxes[0], (Box{{0, 0, 2, 0}, {5, 6, 4, 8}}));
+}
+
+// One row of a batch of requests costs one request, and comes out as in the whole.
+TEST(Restrict, OneRowOfABatchNeedsItsRequest) {
+  const SourceText text{"a", R"(graph a {
+    dim S in 0..64
+    input q: f32[24, 4, 8]
+    input k: f32[40, 4, 8]
+    input rows: i32[6]
+    input keys: i32[6]
+    Q = ragged(q, rows, max=[12])
+    K = ragged(k, keys, max=[16])
+    P = softmax(contract("b s h d, b l h d -> b h s l", Q, K), axis=-1)
+    O = contract("b h s l, b l h d -> b s h d", P, K)
+    output Y = ragged_pack(O, rows, rows=[24])
+  })"};
+  const Graph bound = *graph::bind(graph::parse(text).value(), {{"S", 1}});
+  auto data = random_data(bound, 3);
+  ASSERT_TRUE(data.ok()) << render(data.errors(), nullptr);
+  const Problem problem{graph::expand(bound), std::move(data->inputs), std::move(data->scalars),
+                        std::move(data->constants)};
+  const auto whole = make_reference(problem, {}),
+             part = make_reference(problem, {.complete_steps = 1, .max_steps = 2e5});
+  ASSERT_TRUE(whole.ok() && part.ok());
+  EXPECT_TRUE(whole->complete);
+  EXPECT_FALSE(part->complete);
+  EXPECT_GT(part->pieces.size(), 3u);  // 2e5 steps pay for several rows
+  const oracle::Tensor& all = whole->pieces[0].expected.value;
+  for (const Piece& p : part->pieces) {
+    const std::vector<int64_t> strides = oracle::dense_strides(all.extents);
+    const oracle::Tensor& t = p.expected.value;
+    int64_t i = 0;
+    for (int64_t a = p.box.lo[0]; a < p.box.hi[0]; ++a)
+      for (int64_t b = p.box.lo[1]; b < p.box.hi[1]; ++b)
+        for (int64_t c = p.box.lo[2]; c < p.box.hi[2]; ++c, ++i)
+          EXPECT_NEAR(t.at(i), all.at(a * strides[0] + b * strides[1] + c), 1e-12);
+  }
+}
+
 }  // namespace
 }  // namespace cleave::tune
