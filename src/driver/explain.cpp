@@ -134,11 +134,18 @@ Diagnostics why_not(const ExplainRequest& r, const Compilation& c, Explanation& 
   if (s->refused > 0)
     e.refused.push_back(fmt::format("{} operators that exact arithmetic showed to compute something else", s->refused));
   // What the kernel of the value was not made one with, by the names of the input graph.
+  const auto known = [&](const std::string& name) {
+    return find_value(g, name) ? fmt::format("`{}`", name) : fmt::format("what `{}` is made of", r.why_not);
+  };
   if (const auto apart = schedule::refused_fusions(*c.expanded))
     for (const schedule::Refusal& x : *apart)
-      if (std::find(x.values.begin(), x.values.end(), r.why_not) != x.values.end())
-        e.refused.push_back(fmt::format("`{}` and `{}` in one kernel: {}", x.producer, x.consumer, x.why));
-  if (!s->saturated)
+      if (std::find(x.values.begin(), x.values.end(), r.why_not) != x.values.end() &&
+          (find_value(g, x.producer) || find_value(g, x.consumer)))
+        e.refused.push_back(fmt::format("{} and {} in one kernel: {}", known(x.producer), known(x.consumer), x.why));
+  if (!s->saturated && s->values == 0)
+    e.refused.push_back(
+        "every other: exact arithmetic cannot evaluate it (as it cannot a division by 0), so it stays as given");
+  else if (!s->saturated)
     e.refused.push_back(fmt::format("whatever comes after the {} values at which the search stopped", s->values));
   return {};
 }

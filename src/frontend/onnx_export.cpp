@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -237,6 +238,12 @@ class Exporter {
       case Category::contract: return say(einsum(n, in));
       case Category::reduce: return reduce(n, in[0]);
       case Category::gather: return say(add("Gather", in, {{"axis", n.attributes.get<int64_t>("axis")}}));
+      case Category::select: return select(n, in[0]);
+      case Category::scan:
+        if (n.op != Op::cumsum) throw NotExportable{fmt::format("the operator `{}`", info(n.op).name)};
+        return say(add("CumSum", {in[0], number(static_cast<double>(n.attributes.get<int64_t>("axis")), DType::i64)},
+                       {{"exclusive", int64_t{n.attributes.get_or("exclusive", false)}},
+                        {"reverse", int64_t{n.attributes.get_or("reverse", false)}}}));
       case Category::view: break;
       default: throw NotExportable{fmt::format("the operator `{}`", info(n.op).name)};
     }
@@ -257,6 +264,19 @@ class Exporter {
         if (steps) operands.push_back(integers(std::get<std::vector<int64_t>>(*steps)));
         return say(add("Slice", operands));
       }
+      case Op::pad: {
+        std::vector<int64_t> amounts = ints("low");
+        for (int64_t high : ints("high")) amounts.push_back(high);
+        const double value = n.attributes.get_or("value", 0.0);
+        return say(add("Pad", {in[0], integers(amounts), number(value, g_.type(result).dtype)}));
+      }
+      case Op::flip: {
+        // From the last element down to the first: the end is one before it, which only a number below any axis says.
+        const std::vector<int64_t> axes = ints("axes");
+        const std::vector<int64_t> starts(axes.size(), -1), steps(axes.size(), -1),
+            stops(axes.size(), std::numeric_limits<int64_t>::min() + 1);
+        return say(add("Slice", {in[0], integers(starts), integers(stops), integers(axes), integers(steps)}));
+      }
       case Op::split: {
         const std::string sizes = extents(n.attributes.get<std::vector<sym::Expr>>("sizes"));
         auto* s = out_->add_node();
@@ -269,6 +289,22 @@ class Exporter {
       }
       default: throw NotExportable{fmt::format("the operator `{}`", info(n.op).name)};
     }
+  }
+
+  void select(const Node& n, const std::string& x) {
+    const int64_t axis = n.attributes.get<int64_t>("axis");
+    if (n.op != Op::topk) {
+      names_[n.results[0].index] = add(n.op == Op::argmax ? "ArgMax" : "ArgMin", {x},
+                                       {{"axis", axis}, {"keepdims", int64_t{n.attributes.get_or("keepdims", false)}}});
+      return;
+    }
+    auto* node = out_->add_node();
+    node->set_op_type("TopK");
+    node->add_input(x);
+    node->add_input(integers({n.attributes.get<int64_t>("k")}));
+    attribute(*node, {"axis", axis});
+    attribute(*node, {"largest", int64_t{n.attributes.get_or("largest", true)}});
+    for (ValueId v : n.results) node->add_output(names_[v.index] = fresh());
   }
 
   void leaf(const Node& n, ValueId v) {
@@ -320,6 +356,11 @@ class Exporter {
     if (const char* name = plain_name(n.op)) return add(name, in);
     switch (n.op) {
       case Op::square: return add("Mul", {in[0], in[0]});
+      case Op::mod: {
+        if (is_real(d)) break;  // ONNX takes the sign of the other side there
+        const std::string zero = add("Equal", {in[1], constant(0)});
+        return add("Where", {zero, constant(0), add("Mod", {in[0], add("Where", {zero, constant(1), in[1]})})});
+      }
       case Op::rsqrt: return add("Reciprocal", {add("Sqrt", in)});
       case Op::ne: return add("Not", {add("Equal", in)});
       case Op::exp2: return add("Pow", {constant(2), in[0]});
@@ -329,8 +370,9 @@ class Exporter {
       case Op::gelu_erf: return add("Gelu", in);
       case Op::gelu_tanh: return add("Gelu", in, {{"approximate", std::string("tanh")}});
       case Op::quot0: return add("Where", {add("Equal", {in[1], constant(0)}), constant(0), add("Div", in)});
-      default: throw NotExportable{fmt::format("the operator `{}`", info(n.op).name)};
+      default: break;
     }
+    throw NotExportable{fmt::format("the operator `{}`", info(n.op).name)};
   }
 
   std::string einsum(const Node& n, Strings in) {

@@ -126,6 +126,8 @@ class Algebra(CliTest):
         renamed = self.file("renamed.graph", "graph r {\n  input X: f32[4]\n  a = exp(X)\n  b = neg(a)\n  output O = b\n}\n")
         self.fails(2, "those that are computed are `a`, `b`, `O`", "explain", renamed, "--why-not", "Q")
         self.ok("explain", renamed, "--why-not", "O")
+        zero = self.file("zero.graph", "graph z {\n  input A: f32[5]\n  output Y = div(A, 0.0)\n}\n")
+        self.assertIn("exact arithmetic cannot evaluate it", self.ok("explain", zero, "--why-not", "Y"))
 
     def test_why_not_names_the_kernels_that_were_not_made_one(self):
         graph = self.file("pair.graph", """graph pair {

@@ -61,7 +61,14 @@ TEST(OnnxExport, WhatIsWrittenReadsBackAndComputesTheSame) {
       "1.0))",
       "  output Y = contract(\"b i k, z i k -> b i\", X, amax(X, axes=[0], keepdims=true))",
       "  output Y = any(lt(X, 0.5), axes=[1])\n  output Z = cast(all(ne(X, 0.5), axes=[0]), dtype=f32)",
-      "  output Y = broadcast(mean(X, axes=[0, 1, 2]), shape=[I, K])"};
+      "  output Y = broadcast(mean(X, axes=[0, 1, 2]), shape=[I, K])",
+      "  output Y = argmax(X, axis=1)\n  output Z = argmin(X, axis=-1, keepdims=true)",
+      "  v, p = topk(X, k=3, axis=1, largest=false)\n  output v\n  output p",
+      "  output Y = cumsum(X, axis=1)\n  output Z = cumsum(X, axis=-1, exclusive=true, reverse=true)",
+      "  output Y = pad(X, low=[0, 1, 2], high=[1, 0, 3], value=0.5)\n  output Z = pad(X, low=[0, 1, -1], high=[0, 0, "
+      "0])",
+      "  output Y = flip(X, axes=[1, 2])",
+      "  output Y = mod(cast(mul(X, 9.0), dtype=i64), cast(mul(transpose(X, perm=[0, 1, 2]), 2.0), dtype=i64))"};
   for (const char* body : kBodies) {
     const auto g = parsed(std::string("graph e {\n  dim I in 1..64\n  dim K in 1..64\n  input X: f32[2, I, K]\n  input "
                                       "W: f32[K, 4]\n  const c: f32[4] = "
@@ -74,6 +81,8 @@ TEST(OnnxExport, WhatIsWrittenReadsBackAndComputesTheSame) {
 TEST(OnnxExport, WhatCannotBeWrittenIsNamed) {
   const auto cumulated = parsed("graph e {\n  input X: f32[3]\n  output Y = cummax(X, axis=0)\n}");
   EXPECT_THAT(export_onnx(cumulated).why_not, ::testing::HasSubstr("`cummax`"));
+  const auto real = parsed("graph e {\n  input X: f32[3]\n  output Y = mod(X, 2.0)\n}");
+  EXPECT_THAT(export_onnx(real).why_not, ::testing::HasSubstr("`mod`"));
   const auto open =
       parsed("graph e {\n  dim I\n  dim J\n  input X: f32[I * J]\n  output Y = reshape(X, shape=[I, J])\n}");
   EXPECT_THAT(export_onnx(open).why_not, ::testing::HasSubstr("the dimension `I`"));
