@@ -268,8 +268,9 @@ Diagnostics tune_candidates(Compilation& c) {
     c.outcome->stop = c.options.interrupted() ? tune::Stop::interrupted : tune::Stop::budget;
   if (c.unscheduled) c.notes.push_back("the budget ended before every equal graph had been scheduled");
   for (const std::string& n : c.outcome->notes) c.notes.push_back(n);
+  if (Diagnostics bad = measure_ranges(c); !bad.empty()) return bad;
   remember(c, known);
-  return measure_ranges(c);
+  return {};
 }
 
 }  // namespace cleave::driver

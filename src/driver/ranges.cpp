@@ -102,10 +102,9 @@ class Ranges {
     return out;
   }
 
-  // Where between the end, at which the unfused schedule is faster, and the representative values it stops being so: in
-  // a few steps, halving the ratio of the values.
-  Result<DimValues> crossing(DimValues slow) {
-    DimValues fast = c_.typical;
+  // Where between values at which the unfused schedule is faster and others it stops being so: in a few steps, halving
+  // the ratio of the values.
+  Result<DimValues> crossing(DimValues slow, DimValues fast) {
     for (int step = 0; step < 4; ++step) {
       DimValues middle;
       bool between = false;
@@ -129,31 +128,98 @@ class Ranges {
 
 }  // namespace
 
+namespace {
+
+DimValues end_of(const Compilation& c, bool low) {
+  DimValues end;
+  for (const DimBinding& d : c.dims)
+    // No elements at all are left to the unfused schedule anyway.
+    if (d.option.is_range()) end[d.name] = low ? std::max<int64_t>(d.option.lo, 1) : d.option.hi;
+  return end;
+}
+
+std::string text_of(const DimValues& values) {
+  std::string text;
+  for (const auto& [name, value] : values) text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
+  return text;
+}
+
+bool slower(const RangeEnd& at) { return at.why.empty() && at.speedup < 1; }
+
+// What came nearest to the unfused schedule at the representative values: -1 where nothing was timed.
+int runner_up(const tune::Outcome& o) {
+  int best = -1;
+  for (size_t i = 0; i < o.trials.size(); ++i)
+    if (const auto& r = o.trials[i].comparison;
+        r && (best < 0 || r->ratio > o.trials[static_cast<size_t>(best)].comparison->ratio))
+      best = static_cast<int>(i);
+  return best;
+}
+
+// A program for the high end of the ranges alone: calls up to where it is slower run the unfused schedule.
+Diagnostics serve_high_end(Compilation& c, const std::shared_ptr<CompiledProgram>& unfused) {
+  tune::Outcome& o = *c.outcome;
+  const DimValues high = end_of(c, false);
+  const int index = o.elsewhere ? o.chosen : runner_up(o);
+  if (index < 0 || high == c.typical || c.options.interrupted()) return {};
+  const schedule::Candidate& candidate = c.proposals.at(static_cast<size_t>(index)).candidate;
+  auto program = compile(candidate.program, c.problem->constants, c.machine);
+  if (!program) return program.errors();
+  Ranges ranges(c, **program, *unfused);
+  auto at = ranges.measured(high);
+  if (!at) return at.errors();
+  c.ends.push_back(*at);
+  const bool faster = at->why.empty() && at->interval.low > 1;
+  if (!faster && !o.elsewhere) return {};
+  if (slower(*at)) {  // not any more what the tuning database says
+    o.chosen = -1;
+    o.elsewhere = false;
+    o.candidate = *c.unfused;
+    o.verdict = *o.unfused.verdict;
+    o.runnable = unfused;
+    return unfused->set_extents(c.typical);
+  }
+  auto limit = ranges.crossing(c.typical, high);
+  if (!limit) return limit.errors();
+  c.dispatch.up_to = *limit;
+  c.notes.push_back(
+      fmt::format("at larger extents it is faster: calls up to {} run the unfused schedule, others the candidate",
+                  text_of(*limit)));
+  o.chosen = index;
+  o.elsewhere = true;
+  o.candidate = candidate;
+  o.verdict = *o.trials[static_cast<size_t>(index)].verdict;
+  o.seconds = o.unfused_seconds;
+  o.speedup = 1;
+  o.speedup_interval = {1, 1};
+  o.kernel_seconds.clear();
+  if (Diagnostics bad = (*program)->set_extents(c.typical); !bad.empty()) return bad;
+  o.runnable = std::move(*program);
+  return {};
+}
+
+}  // namespace
+
 Diagnostics measure_ranges(Compilation& c) {
-  if (c.typical.empty() || c.outcome->chosen < 0) return {};
-  auto* chosen = dynamic_cast<CompiledProgram*>(c.outcome->runnable.get());
-  if (!chosen) return {};
+  if (c.typical.empty()) return {};
   auto unfused = compile(c.unfused->program, c.problem->constants, c.machine);
   if (!unfused) return unfused.errors();
+  if (c.outcome->chosen < 0 || c.outcome->elsewhere) return serve_high_end(c, *unfused);
+  auto* chosen = dynamic_cast<CompiledProgram*>(c.outcome->runnable.get());
+  if (!chosen) return {};
   Ranges ranges(c, *chosen, **unfused);
   for (const bool low : {true, false}) {
-    DimValues end;
-    for (const DimBinding& d : c.dims)
-      // No elements at all are left to the unfused schedule anyway.
-      if (d.option.is_range()) end[d.name] = low ? std::max<int64_t>(d.option.lo, 1) : d.option.hi;
+    const DimValues end = end_of(c, low);
     if (end == c.typical) continue;
     auto at = ranges.measured(end);
     if (!at) return at.errors();
     c.ends.push_back(*at);
-    if (at->why.empty() && at->speedup < 1) {
-      auto limit = ranges.crossing(end);
-      if (!limit) return limit.errors();
-      (low ? c.dispatch.up_to : c.dispatch.from) = *limit;
-      std::string text;
-      for (const auto& [name, value] : *limit) text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, value);
-      c.notes.push_back(
-          fmt::format("calls {} {} run the unfused schedule, which is faster there", low ? "up to" : "from", text));
-    }
+    if (!slower(*at)) continue;
+    auto limit = ranges.crossing(end, c.typical);
+    if (!limit) return limit.errors();
+    (low ? c.dispatch.up_to : c.dispatch.from) = *limit;
+    c.notes.push_back(fmt::format("calls {} {} run the unfused schedule, which is faster there", low ? "up to" : "from",
+                                  text_of(*limit)));
   }
   return chosen->set_extents(c.typical);
 }

@@ -173,7 +173,7 @@ std::string result_text(const Compilation& c) {
   side("unfused", *c.unfused, o.unfused_seconds);
   side("chosen", o.candidate, o.seconds);
   for (const RangeEnd& e : c.ends) out += range_text(e);
-  if (o.chosen >= 0 && o.seconds > 0)
+  if (o.chosen >= 0 && !o.elsewhere && o.seconds > 0)
     out += fmt::format("  speedup  {:.3f}x (95 %: {:.3f} to {:.3f})\n", o.speedup, o.speedup_interval.low,
                        o.speedup_interval.high);
   out += "  kernels\n";

@@ -109,7 +109,7 @@ std::string report_html(const Compilation& c) {
   h.row({"chosen", ms(o.seconds), percent(peak_pct(c, o.candidate, o.seconds)), ms(o.candidate.seconds),
          o.candidate.summary});
   h.out += "</table>\n";
-  if (o.chosen >= 0 && o.seconds > 0)
+  if (o.chosen >= 0 && !o.elsewhere && o.seconds > 0)
     h.out += fmt::format("<p>Speedup over unfused {:.3f} (95 %: {:.3f} to {:.3f}, interleaved pairs).</p>\n", o.speedup,
                          o.speedup_interval.low, o.speedup_interval.high);
   else if (o.chosen < 0)

@@ -377,6 +377,7 @@ class Tuner {
       out_.unfused_seconds = r.unfused_seconds;
       out_.speedup = r.speedup;
       out_.speedup_interval = r.interval;
+      out_.elsewhere = r.speedup <= 1;
       if (!r.current) {
         trial.comparison = compare_finally(*runnable, proposals[at].candidate, unfused, options_.final_pairs);
         trial.state = Trial::State::timed;

@@ -59,7 +59,7 @@ struct Progress {
 struct Remembered {
   int proposal = -1;    // -1: the unfused schedule won
   bool current = true;  // in this environment; else it is measured again before it is used
-  double seconds = 0, unfused_seconds = 0, speedup = 1;
+  double seconds = 0, unfused_seconds = 0, speedup = 1;  // 1: it was chosen for other extents
   runtime::Interval interval{1, 1};
 };
 
@@ -80,6 +80,7 @@ struct Options {
 struct Outcome {
   Stop stop = Stop::exhausted;
   int chosen = -1;                     // index of a trial; -1: the unfused schedule
+  bool elsewhere = false;              // .. chosen for other extents than these, where the unfused schedule is used
   std::shared_ptr<Runnable> runnable;  // of what is chosen
   schedule::Candidate candidate;
   Trial unfused;

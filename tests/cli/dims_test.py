@@ -37,6 +37,32 @@ class Dims(CliTest):
         # Without a value: what it was tuned for.
         self.assertEqual(self.json("run", out, "--threads", "1")["outputs"][0]["shape"], [3, 300])
 
+    def test_what_wins_at_large_extents_serves_them(self):
+        # With one key the unfused schedule is as fast as any; with a thousand it is not.
+        path = self.file("attention.graph", """graph attention {
+  dim L in 1..1024
+  input Q: f32[4, L, 64]
+  input K: f32[4, L, 64]
+  input V: f32[4, L, 64]
+  P = softmax(contract("b s d, b l d -> b s l", Q, K), axis=-1)
+  output O = contract("b s l, b l d -> b s d", P, V)
+}
+""")
+        tune = ["optimize", path, "--dim", "L=1..1024@1", "--budget", "60s", "--threads", "1", "-o"]
+        first = self.json(*tune, "one")
+        self.assertFalse(first["chosen"]["unfused"], first["notes"])
+        second = self.json(*tune, "two")
+        if second["stop"] == "remembered":
+            self.assertEqual(second["chosen"]["summary"], first["chosen"]["summary"])
+        for out, made in (("one", first), ("two", second)):
+            dispatch = json.loads((self.folder / out / "manifest.json").read_text())["dispatch"]
+            if any("others the candidate" in n for n in made["notes"]):
+                self.assertEqual(made["speedup"], 1)
+                self.assertTrue(1 <= dispatch["unfused_up_to"]["L"] < 1024, dispatch)
+            for n in (1, 2, 70, 1024):
+                run = self.json("run", out, "--dim", f"L={n}", "--check", "--threads", "1")
+                self.assertEqual(run["outputs"][0]["shape"], [4, n, 64])
+
     def test_constants_beside_open_dimensions(self):
         weights = ", ".join(str(i / 10) for i in range(24))
         path = self.file("mlp.graph", f"""graph mlp {{
