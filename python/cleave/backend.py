@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import sys
 import threading
 
@@ -20,6 +21,7 @@ import torch
 import torch._inductor.compiler_bisector
 import torch._dynamo.backends.registry
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupport
 from torch.utils import _pytree as pytree
@@ -59,14 +61,23 @@ def _storage_order(val) -> list | None:
 
 
 def _dense(val) -> bool:
-    """Whether the elements fill the memory from its start on, in some order of the axes."""
-    strides, step = [_hint(n) for n in val.stride()], 1
+    """Whether the elements fill the memory from its start on, in some order of the axes, for all extents."""
+    step = 1
     for axis in reversed(_storage_order(val) or range(val.dim())):
-        n = _hint(val.shape[axis])
-        if n != 1 and strides[axis] != step:
+        n = val.shape[axis]
+        if not statically_known_true(n == 1) and not statically_known_true(val.stride(axis) == step):
             return False
-        step *= n
-    return _hint(val.storage_offset()) == 0
+        step = step * n
+    return statically_known_true(val.storage_offset() == 0)
+
+
+def _viewed(node):
+    """What a view is a view of; None for what is none. A part of a split is one of what was split."""
+    if node.op != "call_function":
+        return None
+    of_several = node.target is operator.getitem
+    view = node.args[0] if of_several else node
+    return view.args[0] if getattr(view.target, "is_view", False) else None
 
 
 def _returned_views(module) -> set:
@@ -77,9 +88,11 @@ def _returned_views(module) -> set:
     for node in outputs if isinstance(outputs, (tuple, list)) else (outputs,):
         if not isinstance(node, torch.fx.Node) or not isinstance(node.meta.get("val"), torch.Tensor) or _dense(node.meta["val"]):
             continue
-        while node.op == "call_function" and getattr(node.target, "is_view", False):
+        while (source := _viewed(node)) is not None:
             found.add(node.name)
-            node = node.args[0]
+            if node.target is operator.getitem:  # all parts are made by one call
+                found.update([node.args[0].name, *(part.name for part in node.args[0].users)])
+            node = source
     return found
 
 

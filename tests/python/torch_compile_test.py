@@ -73,6 +73,24 @@ class Backend(unittest.TestCase):
                 torch.testing.assert_close(y, x)
                 self.assertEqual((y.stride(), y.storage_offset()), (x.stride(), x.storage_offset()))
 
+    def test_parts_of_an_input_lie_where_eager_has_them(self):
+        # Of open extents: what a split gives are views of the input, with places in memory that depend on these.
+        cases = [lambda x: x.chunk(2, 1)[1], lambda x: x.chunk(2, 0), lambda x: (*x.chunk(2, 1), x * 2),
+                 lambda x: (x.chunk(2, 1)[1], x.chunk(2, 1)[0] * 3), lambda x: x.chunk(2, 1)[0].chunk(2, 0)[1].t()[1:],
+                 lambda x: x.split(x.shape[0] // 2 + 1, 0), lambda x: x.split([x.shape[1] // 2, x.shape[1] - x.shape[1] // 2], 1),
+                 lambda x: (x.add_(1), x.chunk(2, 1)[1]), lambda x: (x + 1).chunk(2, 1), lambda x: x[x.shape[0] - 6:]]
+        for f in cases:
+            compiled = self.compiled(f, dynamic=True, options={"quiet": True})
+            for shape in ((6, 6), (7, 9), (8, 7)):
+                a = torch.arange(math.prod(shape), dtype=torch.float32).reshape(shape)
+                b = a.clone()
+                with torch.no_grad():
+                    want, got = torch.utils._pytree.tree_leaves(f(a)), torch.utils._pytree.tree_leaves(compiled(b))
+                self.assertEqual(len(got), len(want))
+                for x, y in zip(want, got):
+                    torch.testing.assert_close(y, x, rtol=0, atol=0)
+                    self.assertEqual((y.stride(), y.storage_offset()), (x.stride(), x.storage_offset()))
+
     def test_integers_that_are_no_extents(self):
         compiled = self.compiled(lambda x, k: (x @ x).relu() + k, options={"quiet": True})
         x = torch.randn(5, 5)
