@@ -129,15 +129,18 @@ class Sizes:
                 if factor != 0 and expr == factor * symbol + rest:
                     self._found.setdefault(symbol, (argument, axis, int(factor), int(rest)))
 
+    def tell(self, val) -> bool:
+        """Whether a SymInt, SymFloat or SymBool follows from them."""
+        return all(symbol in self._found for symbol in val.node.expr.free_symbols)
+
     def of(self, val, name: str):
         """A function of the arguments that gives a SymInt, SymFloat or SymBool."""
         expr, kind = val.node.expr, {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(val)]
-        if any(symbol not in self._found for symbol in expr.free_symbols):
+        if not self.tell(val):
             raise UnsupportedError(f"the output `{name}` is a number that does not follow from the sizes of the inputs", node=name)
-        reads = {symbol: self._found[symbol] for symbol in expr.free_symbols}
+        return lambda given: kind(expr.subs(self.values(expr.free_symbols, given)))
 
-        def at(given):
-            values = {symbol: (int(given[i].shape[axis]) - rest) // factor for symbol, (i, axis, factor, rest) in reads.items()}
-            return kind(expr.subs(values))
-
-        return at
+    def values(self, symbols, given) -> dict:
+        """What dimensions are in a call."""
+        found = ((symbol, *self._found[symbol]) for symbol in symbols)
+        return {symbol: (int(given[i].shape[axis]) - rest) // factor for symbol, i, axis, factor, rest in found}

@@ -12,7 +12,7 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from . import _arrays, _native, aten, aten_checks, aten_dims
+from . import _arrays, _native, aten, aten_checks, aten_dims, aten_guards
 from ._errors import FLAG, NEVER, Error, InvalidError, UnsupportedError
 
 _IGNORED = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")
@@ -234,6 +234,7 @@ class Exported:
 
     def __init__(self, program: torch.export.ExportedProgram, name: str = "module", dim_names=None):
         """`dim_names`: of each user input, the name of each axis that has one."""
+        original = program
         program = program.run_decompositions(decompositions(torch.export.default_decompositions()))
         with aten_dims.called(_dim_names(program, dim_names)):
             try:
@@ -246,6 +247,7 @@ class Exported:
                 occupied, _ = self._make(program, name, None)
                 if occupied:
                     self._make(program, name, None, occupied)
+            self.guards = aten_guards.Guards(original, program, self.input_names, self.sizes)
 
     def _make(self, program, name, least, occupied=()) -> tuple:
         """Gives the dimensions that must not be 0 and have not been declared so, by `occupied`, and whether there are extents that
@@ -287,7 +289,7 @@ class Exported:
         # from the user inputs) | ("constant", value), and what to do with it.
         self.outputs = []
         made = {}
-        sizes = aten_dims.Sizes((self.places[n.name], n.meta["val"]) for n in nodes if isinstance(n.meta.get("val"), torch.Tensor))
+        self.sizes = sizes = aten_dims.Sizes((self.places[n.name], n.meta["val"]) for n in nodes if isinstance(n.meta.get("val"), torch.Tensor))
         for node, spec in zip(results, signature.output_specs):
             if isinstance(spec.arg, ConstantArgument) or not isinstance(node, torch.fx.Node):
                 source = ("constant", spec.arg.value if isinstance(spec.arg, ConstantArgument) else node)
@@ -350,7 +352,8 @@ class Exported:
         for source, low, extent, node in self.looks:
             aten_checks.look(given[source] if isinstance(source, int) else source, low, extent, node)
         arrays = [a for a, held in zip(given, self.user_inputs) if held is None]
-        results = run([given[source] if isinstance(source, int) else source for source in self.reads], like=arrays)
+        results = run([given[source] if isinstance(source, int) else source for source in self.reads], like=arrays,
+                      fit=lambda: self.guards.check(given))
         def value(kind, what):
             if kind == "value":
                 return results[what]

@@ -83,8 +83,9 @@ class Program(_NotPickled):
             named = {name: value for name, value in named.items() if name not in behind}
         return list(arrays), named
 
-    def run(self, arrays: Sequence[Any], scalars: dict | None = None, out=None, like=None) -> list:
-        """All outputs as a list, in memory of their own or in the arrays of `out`. They are of the kind of `like`, else of the arrays."""
+    def run(self, arrays: Sequence[Any], scalars: dict | None = None, out=None, like=None, fit=None) -> list:
+        """All outputs as a list, in memory of their own or in the arrays of `out`. They are of the kind of `like`, else of the arrays.
+        `fit` is called when the shapes of the arrays are known to be those of the inputs."""
         if len(arrays) != len(self.inputs):
             if unknown := [name for name in scalars or {} if not any(name in names for names in self._names().values())]:
                 raise self._unknown(unknown[0])
@@ -101,7 +102,7 @@ class Program(_NotPickled):
         if scalars:
             raise self._unknown(next(iter(scalars)))
         ready = [_arrays.given(a) for a in arrays]
-        shapes = self._native.output_shapes([_arrays.shape(a) for a in ready], dims)
+        shapes = self._shapes([_arrays.shape(a) for a in ready], dims, fit or (lambda: None))
         like = arrays if like is None else like
         torch_like = any(_arrays.is_torch(a) for a in like) or self._exported is not None and not like
         if out is None:
@@ -117,6 +118,17 @@ class Program(_NotPickled):
             if flag:
                 raise_flag(name)
         return results
+
+    def _shapes(self, inputs, dims, fit) -> list:
+        """The shapes of the outputs. What `fit` says comes before a bound or an extent inside of the graph that is impossible."""
+        try:
+            shapes = self._native.output_shapes(inputs, dims)
+        except InvalidError as error:
+            if error.code == "CLV2005":
+                fit()
+            raise
+        fit()
+        return shapes
 
     def _names(self) -> dict:
         """What a call may give by name."""

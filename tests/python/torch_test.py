@@ -1,6 +1,7 @@
 """PyTorch: torch.export programs, operators one by one. Skipped where torch is not installed."""
 
 import copy
+import io
 import os
 import tempfile
 import threading
@@ -264,6 +265,58 @@ class Modules(unittest.TestCase):
             program(torch.randn(65, 4), torch.randn(65, 4))
         with self.assertRaises(cleave.InvalidError):
             program(torch.randn(6, 4), torch.randn(7, 4))
+
+    def test_what_the_example_decided_about_sizes_is_asked_at_each_call(self):
+        # Equality, order, remainders, the number of parts: all that torch.export has seen hold and the graph does not say.
+        auto = torch.export.Dim.AUTO
+        rows, both = ({0: auto},), ({0: auto, 1: auto},)
+
+        def nested(pair, *more, k):
+            return pair["a"][0] * 2 if more[0].shape[0] > k.shape[0] else k
+
+        def even(x):
+            torch._check(x.shape[0] % 2 == 0)
+            return x * 2
+
+        def of(*shapes):
+            return tuple(torch.arange(float(np.prod(shape))).reshape(shape) for shape in shapes)
+
+        cases = [  # program, dynamic_shapes, example, calls that are as the example was, others: a call and what is said
+            (lambda x, y: x * 2 if x.shape[0] == y.shape[0] else x * 3, ({0: auto}, {0: auto}), of(5, 7), [of(3, 4)],
+             [(of(3, 3), r"`x.shape\[0\] != y.shape\[0\]`; here x.shape\[0\] is 3, y.shape\[0\] is 3")]),
+            (lambda x: x * 2 if x.shape[0] % 2 == 0 else x * 3, rows, of(10), [of(4), of(0)], [(of(3), r"x.shape\[0\] % 2 == 0")]),
+            (lambda x, y: x + 1 if x.shape[0] < y.shape[0] else x - 1, ({0: auto}, {0: auto}), of(5, 7), [of(3, 4)], [(of(3, 3), "<")]),
+            (lambda x: x[:x.shape[1]], both, of((6, 10)), [of((3, 4))], [(of((13, 4)), r"x.shape\[1\] > x.shape\[0\]")]),
+            (lambda x: torch.tensor_split(x, 3, 0), rows, of((10, 6)), [of((13, 6))],
+             [(of((n, 6)), r"here x.shape\[0\] is") for n in (0, 2, 3, 257)]),
+            (lambda x: x.split(4, 0), rows, of((10, 6)), [of((12, 6))], [(of((15, 6)), "== 3"), (of((3, 6)), "outside its range 8")]),
+            (lambda x: x.chunk(2, 0), rows, of((10, 6)), [of((7, 6))], [(of((1, 6)), "== 2"), (of((0, 6)), "== 2")]),
+            (even, rows, of(6), [of(8)], [(of(7), "% 2 == 0")])]
+        for f, shapes, example, alike, others in cases:
+            module = torch.nn.Module()
+            module.forward = f
+            exported = torch.export.export(module, example, dynamic_shapes=shapes)
+            forms = [exported]
+            if f is even:
+                asserted = torch.export.export(module, example, dynamic_shapes=shapes, prefer_deferred_runtime_asserts_over_guards=True)
+                file = io.BytesIO()
+                torch.export.save(exported, file)
+                file.seek(0)
+                forms += [torch.export.load(file), asserted, module]
+            for program in [cleave.compile(form, example, dynamic_shapes=shapes if form is module else None, threads=1, search=False)
+                            for form in forms]:
+                for call in [example, *alike]:
+                    torch.testing.assert_close(program(*call), f(*call))
+                for call, said in others:
+                    with self.assertRaisesRegex(cleave.InvalidError, said) as caught:
+                        program(*call)
+                    self.assertEqual(caught.exception.code, "CLV2014")
+        a, b, c = of(5, 8, 7)
+        program = cleave.compile(nested, ({"a": [a]}, b), {"k": c}, dynamic_shapes=({"a": [{0: auto}]}, ({0: auto},), {0: auto}), search=False)
+        got = program({"a": [np.ones(3, np.float32)]}, np.ones(4, np.float32), k=np.ones(3, np.float32))
+        self.assertEqual(got.tolist(), [2, 2, 2])
+        with self.assertRaisesRegex(cleave.InvalidError, r"here more\[0\].shape\[0\] is 4, k.shape\[0\] is 4|here k.* is 4, more.* is 4"):
+            program({"a": [np.ones(3, np.float32)]}, np.ones(4, np.float32), k=np.ones(4, np.float32))
 
     def test_extents_of_0_and_1(self):
         # torch.export writes 2.. for what it has not looked at, and lets 0 and 1 pass at the call.
