@@ -226,6 +226,7 @@ struct Contents {
   std::set<sym::Expr> extents;               // that are numbers in the program, as in a mean
   std::set<std::set<uint32_t>> differences;  // leaves that sums and differences bring together
   bool masked = false, empty_rows = false;   // the latter: rows that are left out wholly may be 0
+  bool bits = false;                         // inputs of zeros and ones
   // Labels of the coordinates of leaves, and sums of a leaf and something computed, which it may cancel.
   std::map<uint32_t, std::vector<std::set<uint32_t>>> labels;
   struct Beside {
@@ -271,6 +272,7 @@ struct Contents {
     const Term& t = form.at(id);
     if (t.kind == Kind::leaf) {
       if (is_real(t.dtype)) leaves.insert(t.source);
+      bits = bits || t.dtype == DType::boolean;
       auto& at = labels[t.source];
       size_t k = 0;
       for (const Indices& axis : t.axes)
@@ -448,6 +450,11 @@ Screen::Screen(Form& form, const std::vector<TermId>& given, std::vector<TermId>
   // What a mask leaves out altogether: a mean of nothing is NaN, and stays so when its denominator moves under the
   // mask.
   if (masked) cases_.push_back({"nothing but zeros", [](uint32_t, auto) { return 0.0; }, Case::poison});
+  // Masks that leave nothing out.
+  if (contents.bits)
+    cases_.push_back({"positive data and masks that hold everywhere",
+                      [seed](uint32_t s, auto c) { return 0.1 + std::abs(normal_at(seed + 14, s, c)); }, Case::ordinary,
+                      true});
   // What differences cancel: large numbers that several inputs share, or an input and a number of the program.
   constexpr size_t kDifferences = 6, kNumbers = 3;
   const auto near = [seed](double mean, uint32_t s, auto c) {

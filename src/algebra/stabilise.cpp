@@ -416,6 +416,12 @@ class Stabiliser {
       out.den = b.num;
     }
     if (keep && a.den.valid()) out.den = mul(a.den, out.den);
+    // exp(-inf) is 0, which a sum of exponentials knows by itself.
+    if (quot0 && !b.e.empty() && !sums_exponentials(b.num)) {
+      const TermId e = term(b.e, b.num);
+      const TermId none = form_.map(Op::eq, {e, lit(-kInfinity, e)});
+      out.den = form_.map(Op::where, {none, lit(0, out.den), out.den});
+    }
     out.quot0 = quot0;
     out.e = a.e;
     add_to(out.e, b.e, -1);

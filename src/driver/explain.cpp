@@ -134,14 +134,18 @@ Diagnostics why_not(const ExplainRequest& r, const Compilation& c, Explanation& 
   if (s->refused > 0)
     e.refused.push_back(fmt::format("{} operators that exact arithmetic showed to compute something else", s->refused));
   // What the kernel of the value was not made one with, by the names of the input graph.
-  const auto known = [&](const std::string& name) {
-    return find_value(g, name) ? fmt::format("`{}`", name) : fmt::format("what `{}` is made of", r.why_not);
-  };
+  const auto named = [&](const std::string& name) { return find_value(g, name).has_value(); };
   if (const auto apart = schedule::refused_fusions(*c.expanded))
-    for (const schedule::Refusal& x : *apart)
-      if (std::find(x.values.begin(), x.values.end(), r.why_not) != x.values.end() &&
-          (find_value(g, x.producer) || find_value(g, x.consumer)))
-        e.refused.push_back(fmt::format("{} and {} in one kernel: {}", known(x.producer), known(x.consumer), x.why));
+    for (const schedule::Refusal& x : *apart) {
+      if (std::find(x.values.begin(), x.values.end(), r.why_not) == x.values.end()) continue;
+      const std::string inner = fmt::format("what `{}` is made of", r.why_not);
+      const auto name = [&](const std::string& n) { return named(n) ? fmt::format("`{}`", n) : inner; };
+      e.refused.push_back(fmt::format("{}, in one kernel: {}",
+                                      named(x.producer) || named(x.consumer)
+                                          ? fmt::format("{} and {}", name(x.producer), name(x.consumer))
+                                          : fmt::format("two of the values that `{}` is made of", r.why_not),
+                                      x.why));
+    }
   if (!s->saturated && s->values == 0)
     e.refused.push_back(
         "every other: exact arithmetic cannot evaluate it (as it cannot a division by 0), so it stays as given");

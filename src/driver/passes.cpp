@@ -202,6 +202,7 @@ Diagnostics schedule_graphs(Compilation& c) {
   if (!unfused) return unfused.errors();
   c.unfused = std::move(*unfused);
 
+  o.finish = false;
   std::set<std::string> seen;
   std::map<std::string, std::vector<size_t>> refused;
   const auto no_time = over(c, kScheduleShare);

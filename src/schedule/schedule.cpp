@@ -17,6 +17,17 @@
 
 namespace cleave::schedule {
 
+void finish(Candidate& c) {
+  if (c.finished) return;
+  if (Diagnostics bad = itgraph::verify(c.it); !bad.empty())
+    CHECK(false, "{}\n{}", render(bad, nullptr), itgraph::print(c.it));
+  const SourceText text{c.program.name, tile::print(c.program)};
+  auto own = tile::parse(text);  // verified
+  CHECK(own.ok(), "{}\n{}", render(own.errors(), &text), text.text);
+  c.program = std::move(*own);
+  c.finished = true;
+}
+
 namespace {
 
 // Results that a kernel other than their own reads, and outputs.
@@ -87,17 +98,6 @@ Result<Candidate> placed(itgraph::Program it, const Tiling& tiling, const Option
       fmt::format("{}: {} kernels, rows {}{}, columns {}, reduce {}, depth {}", cut, c.kernels.size(), tiling.rows,
                   tiling.heads ? " of all heads" : "", tiling.columns, tiling.reduce, tiling.depth);
   return c;
-}
-
-// What is kept holds to the laws, and has symbols of its own: those of the search are shared by all candidates, and are
-// many.
-void finish(Candidate& c) {
-  if (Diagnostics bad = itgraph::verify(c.it); !bad.empty())
-    CHECK(false, "{}\n{}", render(bad, nullptr), itgraph::print(c.it));
-  const SourceText text{c.program.name, tile::print(c.program)};
-  auto own = tile::parse(text);  // verified
-  CHECK(own.ok(), "{}\n{}", render(own.errors(), &text), text.text);
-  c.program = std::move(*own);
 }
 
 // The loops of all kernels in order: of one cut they decide everything else.
@@ -407,7 +407,8 @@ Result<std::vector<Candidate>> candidates(const graph::Graph& graph, const Optio
     if (out.size() < keep && (out.empty() || c.seconds < hopeless * best)) out.push_back(std::move(c));
   std::stable_sort(out.begin(), out.end(),
                    [](const Candidate& a, const Candidate& b) { return a.seconds < b.seconds; });
-  for (Candidate& c : out) finish(c);
+  if (options.finish)
+    for (Candidate& c : out) finish(c);
   return out;
 }
 

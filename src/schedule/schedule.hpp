@@ -35,6 +35,7 @@ struct Options {
   bool pack = true;            // operands of products packed by kernels of their own
   bool panels = true;          // .. into the panels that register tiles read
   bool round_weights = false;  // of softmax rows, to bf16 before a product (graph::products_in)
+  bool finish = true;          // false: who takes a candidate calls finish(), as few of them are compiled
 };
 
 struct KernelEstimate {
@@ -53,7 +54,12 @@ struct Candidate {
   double seconds = 0;  // predicted, once-kernels excluded
   Tiling tiling;
   std::vector<double> parts;  // predicted for each kernel of the itGraph, what packs its operands included
+  bool finished = false;
 };
+
+// The itGraph holds to the laws (a fault of ours ends here), and the program has symbols of its own: those of the search
+// are shared by all candidates, and are many. Nothing where it is finished.
+void finish(Candidate& candidate);
 
 // One good kernel per contraction and one per maximal elementwise-plus-reduction chain: the yardstick of every result.
 // The graph must be expanded (no composites) and have constant shapes; errors are diagnostics 5xxx.

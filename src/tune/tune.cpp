@@ -52,7 +52,7 @@ class Tuner {
       executor_ = std::make_unique<SerialExecutor>();
   }
 
-  Result<Outcome> run(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
+  Result<Outcome> run(const schedule::Candidate& unfused, std::vector<Proposal>& proposals) {
     if (auto bad = prepare(unfused)) return *bad;
     for (const Proposal& p : proposals) {
       Trial t;
@@ -86,11 +86,12 @@ class Tuner {
     return c;
   }
 
-  Result<std::shared_ptr<Runnable>> compiled(const tile::Program& program, Trial& trial) {
+  // `program`: says which, and may find a fault of ours on the way.
+  Result<std::shared_ptr<Runnable>> compiled(const std::function<const tile::Program&()>& program, Trial& trial) {
     const double begin = runtime::wall_seconds();
     Result<std::shared_ptr<Runnable>> r = [&]() -> Result<std::shared_ptr<Runnable>> {
       try {
-        return compile_(program);
+        return compile_(program());
       } catch (const InternalError& e) {
         // A fault of ours in one candidate leaves the others.
         return diagnose(Code::codegen_failed, std::string("internal fault: ") + e.what());
@@ -114,7 +115,7 @@ class Tuner {
 
     out_.unfused.summary = unfused.summary;
     out_.unfused.predicted_seconds = unfused.seconds;
-    auto r = compiled(unfused.program, out_.unfused);
+    auto r = compiled([&]() -> const tile::Program& { return unfused.program; }, out_.unfused);
     if (!r) return r.errors();
     unfused_ = *r;
     begin = runtime::wall_seconds();
@@ -142,8 +143,13 @@ class Tuner {
   }
 
   // Compiles and verifies; null when the candidate is out, with the reason in the trial.
-  std::shared_ptr<Runnable> verified(const schedule::Candidate& candidate, Trial& trial) {
-    auto r = compiled(candidate.program, trial);
+  std::shared_ptr<Runnable> verified(schedule::Candidate& candidate, Trial& trial) {
+    auto r = compiled(
+        [&]() -> const tile::Program& {
+          schedule::finish(candidate);
+          return candidate.program;
+        },
+        trial);
     if (!r) {
       trial.state = Trial::State::refused;
       trial.why = text_of(r.errors());
@@ -236,7 +242,7 @@ class Tuner {
   }
 
   // True when it became the best.
-  bool try_one(const Proposal& proposal, size_t index, const std::string& unfused_text) {
+  bool try_one(Proposal& proposal, size_t index, const std::string& unfused_text) {
     Trial& trial = out_.trials[index];
     if (tile::print(proposal.candidate.program) == unfused_text) {
       trial.state = Trial::State::same;
@@ -265,7 +271,7 @@ class Tuner {
     return new_best;
   }
 
-  void search(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
+  void search(const schedule::Candidate& unfused, std::vector<Proposal>& proposals) {
     const std::string unfused_text = tile::print(unfused.program);
     out_.stop = Stop::exhausted;
     size_t tried = 0;
@@ -302,7 +308,7 @@ class Tuner {
   }
 
   // The full protocol for the last two; the better one stays if it beats the unfused schedule.
-  void finish(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
+  void finish(const schedule::Candidate& unfused, std::vector<Proposal>& proposals) {
     keep_unfused(unfused);
     size_t winner = finalists_.size();
     for (size_t i = 0; i < finalists_.size(); ++i) {
@@ -359,7 +365,7 @@ class Tuner {
   }
 
   // What an earlier run found: verified, and measured again if that was elsewhere. False: it does not hold here.
-  bool recall(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
+  bool recall(const schedule::Candidate& unfused, std::vector<Proposal>& proposals) {
     const Remembered& r = *options_.remembered;
     keep_unfused(unfused);
     if (r.proposal < 0) {
@@ -405,7 +411,7 @@ class Tuner {
     return true;
   }
 
-  void choose_by_model(const schedule::Candidate& unfused, const std::vector<Proposal>& proposals) {
+  void choose_by_model(const schedule::Candidate& unfused, std::vector<Proposal>& proposals) {
     out_.stop = Stop::deterministic;
     keep_unfused(unfused);
     out_.notes.push_back(
@@ -440,7 +446,7 @@ class Tuner {
 
 }  // namespace
 
-Result<Outcome> tune(const Problem& problem, const schedule::Candidate& unfused, const std::vector<Proposal>& proposals,
+Result<Outcome> tune(const Problem& problem, const schedule::Candidate& unfused, std::vector<Proposal>& proposals,
                      const Compile& compile, const Options& options) {
   return Tuner(problem, compile, options).run(unfused, proposals);
 }

@@ -97,7 +97,8 @@ struct Outcome {
 };
 
 // Errors: the unfused schedule does not compile, or computes something wrong.
-Result<Outcome> tune(const Problem& problem, const schedule::Candidate& unfused, const std::vector<Proposal>& proposals,
+// Candidates are finished (schedule::finish) before they are tried.
+Result<Outcome> tune(const Problem& problem, const schedule::Candidate& unfused, std::vector<Proposal>& proposals,
                      const Compile& compile, const Options& options);
 
 }  // namespace cleave::tune

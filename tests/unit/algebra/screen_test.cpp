@@ -183,6 +183,20 @@ TEST(Screen, ProductsAreAssociatedAnew) {
   EXPECT_EQ(search(g)->graphs.size(), 2u);
 }
 
+// The variance of a mask that holds everywhere is 0, and not what rounding leaves of the mean less its square.
+TEST(Screen, TheVarianceOfAConstantMaskIsZero) {
+  const Graph g = parsed(R"(graph g {
+  input M: bool[7, 2]
+  a, b = moments(cast(M, dtype=f64), axes=[0])
+  output mean = a
+  output variance = b
+})");
+  auto inputs = draw(g, 1);
+  for (int64_t i = 0; i < 14; ++i) inputs.at("M").set(i, 1);
+  const auto found = search(g);
+  for (const Found& f : found->graphs) EXPECT_EQ(run(f.graph, inputs)[1].at(0), 0) << print(f.graph);
+}
+
 // A mask as a number: what it multiplies by 0 is not left out, where it may be NaN.
 TEST(Screen, AMaskThatMultipliesIsNoSelection) {
   const Graph g = parsed(R"(graph g {

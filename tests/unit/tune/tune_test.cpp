@@ -99,7 +99,7 @@ struct Tune : ::testing::Test {
     p.candidate.program = std::move(*program);
     return p;
   }
-  Outcome run(const std::vector<Proposal>& proposals, Options o = {}) {
+  Outcome run(std::vector<Proposal> proposals, Options o = {}) {
     o.final_pairs = 7;
     auto r = tune(problem, unfused, proposals, compile, o);
     EXPECT_TRUE(r.ok()) << render(r.errors(), nullptr);
@@ -229,7 +229,8 @@ TEST_F(Tune, StopsAtTheBudgetAndWhenInterrupted) {
   o = {};  // the comparison at the end would take all of the time
   o.budget.seconds = 0.5;
   o.final_pairs = 10'000'000;
-  r = tune(problem, unfused, {proposal("a_100"), proposal("b_50")}, compile, o).value();
+  std::vector<Proposal> two{proposal("a_100"), proposal("b_50")};
+  r = tune(problem, unfused, two, compile, o).value();
   EXPECT_EQ(r.stop, Stop::budget);
   EXPECT_EQ(r.trials[1].state, Trial::State::waiting);
   ASSERT_FALSE(r.notes.empty());
@@ -278,7 +279,8 @@ TEST_F(Tune, DeterministicTakesTheModelsChoiceWithoutTiming) {
 
 TEST_F(Tune, RefusesAWrongUnfusedSchedule) {
   const Proposal wrong = changed("base_1", "0.5:f32", "0.625:f32");
-  const auto r = tune(problem, wrong.candidate, {}, compile, {});
+  std::vector<Proposal> none;
+  const auto r = tune(problem, wrong.candidate, none, compile, {});
   ASSERT_FALSE(r.ok());
   EXPECT_EQ(r.errors()[0].code, Code::wrong_result);
 }
