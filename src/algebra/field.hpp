@@ -10,8 +10,8 @@ namespace cleave::algebra {
 
 class Tower {
  public:
-  // `height` primes, all 3 modulo 4 (so that a power is a multiplicative square root) and at most 2^51. Modulo the first
-  // the root of n^2 is n for numbers n of small prime factors.
+  // `height` primes, all 3 modulo 4 (so that a power is a multiplicative square root) and at most 2^51. Modulo the
+  // first the root of n^2 is n for numbers n of small prime factors.
   Tower(int height, uint64_t seed);
 
   int height() const { return static_cast<int>(primes_.size()); }

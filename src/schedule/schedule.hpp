@@ -57,8 +57,8 @@ struct Candidate {
   bool finished = false;
 };
 
-// The itGraph holds to the laws (a fault of ours ends here), and the program has symbols of its own: those of the search
-// are shared by all candidates, and are many. Nothing where it is finished.
+// The itGraph holds to the laws (a fault of ours ends here), and the program has symbols of its own: those of the
+// search are shared by all candidates, and are many. Nothing where it is finished.
 void finish(Candidate& candidate);
 
 // One good kernel per contraction and one per maximal elementwise-plus-reduction chain: the yardstick of every result.
