@@ -185,35 +185,39 @@ Result<Values> import_resize(NodeContext& c) {
     roi = known_reals(m, 1, "regions");
     if (m.ok() && roi.size() != 2 * axes.size()) m.fail("its region does not fit its axes");
   }
-  Ints sizes;
-  if (scales_at == 2 && c.has(3)) sizes = m.of(c.ints(3, "sizes"));
+  graph::Shape sizes;
+  if (scales_at == 2 && c.has(3)) sizes = m.of(c.extents(3, "sizes"));
   if (m.ok() && (scales.empty() == sizes.empty() || scales.size() + sizes.size() != axes.size()))
     m.fail(fmt::format("{} scales and {} sizes are given for {} axes", scales.size(), sizes.size(), axes.size()));
-  if (!m.ok()) return m.done({});
-  Ints extents;
-  for (const int64_t a : axes) {
-    extents.push_back(m.constant(m.shape(x)[static_cast<size_t>(a)], "an axis that is resampled"));
-    if (m.ok() && extents.back() < 1) m.fail("an empty axis cannot be resampled");
-  }
   const std::string policy = c.attribute_text("keep_aspect_ratio_policy", "stretch");
   one_of(policy, "keep_aspect_ratio_policy", {"stretch", "not_larger", "not_smaller"});
   if (!m.ok()) return m.done({});
+  // An axis that keeps its extent, whatever that is; others have extents that are numbers.
+  const auto kept = [&](size_t i) {
+    const bool whole = roi.empty() || (roi[i] == 0 && roi[i + axes.size()] == 1);
+    if (!sizes.empty()) return whole && policy == "stretch" && sizes[i] == m.shape(x)[static_cast<size_t>(axes[i])];
+    return whole && scales[i] == 1;
+  };
+  std::vector<Resample> resamples(axes.size());
   double common = 0;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    const double s = static_cast<double>(sizes[i]) / static_cast<double>(extents[i]);
-    common = i == 0 ? s : policy == "not_larger" ? std::min(common, s) : std::max(common, s);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    Resample& r = resamples[i];
+    if (kept(i)) continue;
+    r.from = m.constant(m.shape(x)[static_cast<size_t>(axes[i])], "an axis that is resampled");
+    if (m.ok() && r.from < 1) m.fail("an empty axis cannot be resampled");
+    if (sizes.empty() || !m.ok()) continue;
+    r.to = m.constant(sizes[i], "a size that is not the axis's own");
+    r.scale = static_cast<double>(r.to) / static_cast<double>(r.from);
+    common = i == 0 ? r.scale : policy == "not_larger" ? std::min(common, r.scale) : std::max(common, r.scale);
   }
   for (size_t i = 0; i < axes.size() && m.ok(); ++i) {
-    Resample r;
-    r.from = extents[i];
+    Resample& r = resamples[i];
+    if (kept(i)) continue;
     if (!scales.empty()) {
       r.scale = scales[i];
       const double length = std::floor(r.scale * static_cast<double>(r.from));
       r.to = length >= 0 && length <= static_cast<double>(kMaxExtent) ? static_cast<int64_t>(length) : -1;
-    } else if (policy == "stretch") {
-      r.to = sizes[i];
-      r.scale = static_cast<double>(r.to) / static_cast<double>(r.from);
-    } else {
+    } else if (policy != "stretch") {
       r.scale = common;
       const double length = std::floor(common * static_cast<double>(r.from) + 0.5);
       r.to = length <= static_cast<double>(kMaxExtent) ? static_cast<int64_t>(length) : -1;
@@ -226,7 +230,7 @@ Result<Values> import_resize(NodeContext& c) {
       m.fail(fmt::format("a scale of {} gives no extent", r.scale));
       break;
     }
-    if (r.from == r.to && r.scale == 1 && mode.coordinates != "tf_crop_and_resize") continue;
+    if (r.from == r.to && r.scale == 1 && roi.empty()) continue;
     if (mode.kind != "nearest" && !is_real(m.dtype(x))) m.fail("integers can only be resized to the nearest element");
     x = resample(m, x, axes[i], r, mode);
   }

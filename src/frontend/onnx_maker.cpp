@@ -112,9 +112,9 @@ DType Maker::dtype(ValueId v) { return ok() ? c_.builder().type(v).dtype : DType
 
 int64_t Maker::constant(sym::Expr e, std::string_view what) {
   if (!ok()) return 0;
-  const auto n = c_.syms().as_constant(e);
-  if (!n) fail(fmt::format("{} has to be a number, it is {}", what, shown(c_.syms().print(e))));
-  return n.value_or(0);
+  const sym::Interval range = c_.syms().bounds(e);  // of a dimension that is given: one number
+  if (range.lo != range.hi) fail(fmt::format("{} has to be a number, it is {}", what, shown(c_.syms().print(e))));
+  return range.lo;
 }
 Ints Maker::constants(ValueId v, std::string_view what) {
   Ints out;

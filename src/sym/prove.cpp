@@ -18,7 +18,7 @@ class Prover {
 
   // scale * x >= sum: whether x, an integer, is at least 0.
   bool natural(const Terms& sum, int64_t scale) {
-    if (bounds(sum).lo > -scale) return true;
+    if (bounds(sum).lo > -scale || above_least(sum) > -scale) return true;
     if (--budget_ < 0) return false;
     const std::vector<Expr> atoms = compound(sum);
     return std::any_of(atoms.begin(), atoms.end(), [&](Expr atom) { return without(sum, scale, atom); });
@@ -53,6 +53,37 @@ class Prover {
     return own;
   }
   bool never_negative(const Term& t) const { return factors(t).lo >= 0; }
+
+  // A lower bound by what each factor has above its own least: (m - 1)(n - 1), written out, is not negative from 1 on.
+  int64_t above_least(const Terms& sum) const {
+    constexpr size_t kMostParts = 64;
+    if (std::none_of(sum.begin(), sum.end(), [](const Term& t) { return t.atoms.size() > 1; })) return -kHuge;
+    Sum out;
+    for (const Term& t : sum) {
+      Terms parts{{t.coefficient, {}}};
+      for (const Expr atom : t.atoms) {
+        const int64_t least = bounds(atom).lo;
+        if (unbounded(least) || parts.size() > kMostParts) return -kHuge;
+        for (size_t i = parts.size(); i-- > 0;) {
+          if (least != 0) parts.push_back({times(parts[i].coefficient, least), parts[i].atoms});
+          parts[i].atoms.push_back(atom);
+        }
+      }
+      for (const Term& part : parts) append(out, 1, part);
+    }
+    const auto terms = collected(std::move(out));
+    if (!terms) return -kHuge;
+    Interval all{0, 0};
+    for (const Term& t : *terms) {
+      Interval own{t.coefficient, t.coefficient};
+      for (const Expr atom : t.atoms) {
+        const auto [least, most] = bounds(atom);
+        own = mul(own, {0, unbounded(most) ? most : most - least});
+      }
+      all = add(all, own);
+    }
+    return all.lo;
+  }
 
   // What can be replaced, that which may contain others first.
   std::vector<Expr> compound(const Terms& sum) const {

@@ -357,7 +357,7 @@ Interval Pool::bounds(Expr e) const {
         Interval p{t.coefficient, t.coefficient};
         for (Expr atom : t.atoms) {
           p = cleave::sym::mul(p, bounds(atom));
-          compound = compound || kind(atom) != Kind::symbol;
+          compound = compound || kind(atom) != Kind::symbol || t.atoms.size() > 1;
         }
         sum = cleave::sym::add(sum, p);
       }

@@ -144,6 +144,36 @@ class Dims(CliTest):
         for n in (1, 2, 64):
             self.assertEqual(self.json("run", out, "--dim", f"N={n}", "--check", "--threads", "1")["outputs"][0]["shape"], [3])
 
+    def test_ranges_begin_where_no_extent_is_negative(self):
+        cases = [  # what is done to X: f32[A, B], the low ends, an extent of the result at 5 and 7
+            ("pad(X, low=[-2, 0], high=[-1, 0], value=0.0)", {"A": 3, "B": 0}, [2, 7]),
+            ("pad(X, low=[-2, 0], high=[3, 0], value=0.0)", {"A": 0, "B": 0}, [6, 7]),
+            ("reshape(pad(X, low=[-1, -1], high=[0, 0], value=0.0), shape=[(A - 1)*(B - 1)])", {"A": 1, "B": 1}, [24]),
+            ("slice(X, axes=[0], starts=[1], stops=[3])", {"A": 3, "B": 0}, [2, 7]),
+            ("slice(X, axes=[-1], starts=[1], stops=[-1], steps=[-1])", {"A": 0, "B": 2}, [5, 2]),
+            ("slice(X, axes=[0], starts=[A - 2], stops=[A])", {"A": 2, "B": 0}, [2, 7]),
+            ("slice(X, axes=[0], starts=[A//2], stops=[A])", {"A": 0, "B": 0}, [3, 7]),
+            ("reshape(pad(X, low=[-1, 0], high=[0, 0], value=0.0), shape=[(A - 1)*B])", {"A": 1, "B": 0}, [28])]
+        for i, (made, lows, shape) in enumerate(cases):
+            path = self.file("cut.graph", f"graph cut {{\n  dim A\n  dim B\n  input X: f32[A, B]\n  output Y = exp({made})\n}}\n")
+            out = str(self.folder / f"cut{i}")
+            result = self.json("optimize", path, "--dim", "A=0..64@5", "--dim", "B=0..64@7", "--deterministic", "--threads", "1", "-o", out)
+            self.assertEqual({name: dim["low"] for name, dim in result["dims"].items()}, lows, made)
+            for a, b in ((lows["A"], lows["B"]), (lows["A"] + 1, lows["B"] + 1)):
+                self.json("run", out, "--dim", f"A={a}", "--dim", f"B={b}", "--check", "--threads", "1")
+            run = self.json("run", out, "--dim", "A=5", "--dim", "B=7", "--check", "--threads", "1")
+            self.assertEqual(run["outputs"][0]["shape"], shape)
+            for name, low in lows.items():
+                if low:
+                    self.fails(2, f"error[CLV2014]: the dimension `{name}` is {low - 1}, outside its range {low}..64", "run", out, "--dim",
+                               f"{name}={low - 1}", "--dim", f"{'B' if name == 'A' else 'A'}=7")
+            if lows["A"]:
+                self.fails(3, "error[CLV2005]", "optimize", path, "--dim", f"A=0..{lows['A'] - 1}", "--dim", "B=7")
+        path = self.file("less.graph", "graph less {\n  dim A\n  dim B\n  input X: f32[A - B]\n  output Y = exp(X)\n}\n")
+        self.fails(3, "error[CLV2005]: `X`: the extent A - B may be negative in the ranges of its dimensions", "optimize", path,
+                   "--dim", "A=0..64@5", "--dim", "B=0..64@3")
+        self.ok("schedule", path, "--dim", "A=4..64@5", "--dim", "B=0..4@3")
+
     def test_products_of_the_longest_dimensions(self):
         path = self.file("flat.graph", """graph flat {
   dim A

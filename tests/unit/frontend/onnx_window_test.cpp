@@ -213,6 +213,52 @@ TEST(OnnxWindow, ResizingBackAndForth) {
     EXPECT_NEAR(out[2].reals[i], 10.0 * static_cast<double>(i / 6) / 5 + 2.0 * static_cast<double>(i % 6) / 5, 1e-5);
 }
 
+// Axes whose extent does not change may be open: a batch, and what the sizes take over from the shape.
+TEST(OnnxWindow, ResizingLeavesOpenAxesAlone) {
+  const Tensor x = counted({2, 1, 2, 3});
+  const auto out_of = [&](const std::function<void(OnnxModel&)>& wanted, const std::string& batch = "n") {
+    OnnxModel m;
+    m.input("x", {batch, "1", "2", "3"});
+    wanted(m);
+    m.output("y");
+    const auto g = m.import();
+    if (!g.ok()) ADD_FAILURE() << render(g.errors(), nullptr);
+    auto bound = graph::bind(
+        g.value(), batch == "n" ? std::map<std::string, int64_t>{{"n", 2}} : std::map<std::string, int64_t>{});
+    return oracle::evaluate(bound.value(), {{"x", x}}).value();
+  };
+  const auto by_scales = [](OnnxModel& m) {
+    m.floats("s", {4}, {1, 1, 2, 2}).node("Resize", {"x", "", "s"}, {"y"}, {{"mode", std::string("linear")}});
+  };
+  const auto by_sizes = [](OnnxModel& m) {
+    m.node("Shape", {"x"}, {"of"}, {{"end", int64_t{2}}}).ints("more", {4, 6});
+    m.node("Concat", {"of", "more"}, {"s"}, {{"axis", int64_t{0}}});
+    m.node("Resize", {"x", "", "", "s"}, {"y"}, {{"mode", std::string("linear")}});
+  };
+  const auto cropped = [](OnnxModel& m) {  // the whole of the open axis
+    m.floats("r", {8}, {0, 0, 0, 0, 1, 1, 1, 1}).floats("s", {4}, {1, 1, 2, 2});
+    m.node("Resize", {"x", "r", "s"}, {"y"},
+           {{"mode", std::string("linear")}, {"coordinate_transformation_mode", std::string("tf_crop_and_resize")}});
+  };
+  for (const auto& wanted : {std::function<void(OnnxModel&)>(by_scales), std::function<void(OnnxModel&)>(by_sizes),
+                             std::function<void(OnnxModel&)>(cropped)}) {
+    const auto open = out_of(wanted), fixed = out_of(wanted, "2");
+    ASSERT_EQ(open[0].extents, (std::vector<int64_t>{2, 1, 4, 6}));
+    expect_near(open[0], fixed[0].reals);
+  }
+  OnnxModel grown;
+  grown.input("x", {"n", "3"}).floats("s", {2}, {2, 1}).node("Resize", {"x", "", "s"}, {"y"}).output("y");
+  EXPECT_THAT(render(grown.import().errors(), nullptr),
+              HasSubstr("an axis that is resampled has to be a number, it is n"));
+  OnnxOptions options;
+  options.ranges["n"] = {2, 2};
+  const auto g = grown.import("", options);
+  ASSERT_TRUE(g.ok()) << render(g.errors(), nullptr);
+  const auto out = oracle::evaluate(graph::bind(*g, {{"n", 2}}).value(), {{"x", counted({2, 3})}});
+  ASSERT_TRUE(out.ok());
+  EXPECT_EQ((*out)[0].extents, (std::vector<int64_t>{4, 3}));
+}
+
 TEST(OnnxWindow, CappedAttentionWithAWindowAgreesWithLoops) {
   OnnxModel m(23);
   m.input("q", {"1", "2", "3", "4"}).input("k", {"1", "1", "5", "4"}).input("v", {"1", "1", "5", "2"});

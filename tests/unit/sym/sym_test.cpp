@@ -121,6 +121,16 @@ TEST(Sym, SimplifiedFormsAndProofsHoldForAllValues) {
   EXPECT_GT(proofs, 1000);
 }
 
+TEST(Sym, ProductsOfWhatIsLeftOfExtentsAreNatural) {
+  Pool p;
+  const Expr m = p.symbol("m", {1, kHuge}), n = p.symbol("n", {2, 100}), o = p.symbol("o", {0, 100});
+  EXPECT_EQ(p.bounds(p.mul(p.add(m, -1), p.add(n, -1))).lo, 0);
+  EXPECT_EQ(p.bounds(p.mul(p.mul(p.add(m, -1), p.add(n, -2)), o)).lo, 0);
+  EXPECT_EQ(p.bounds(p.mul(p.add(n, -2), p.add(n, -2))).lo, 0);
+  EXPECT_LT(p.bounds(p.mul(p.add(m, -1), p.add(o, -1))).lo, 0);
+  EXPECT_LT(p.bounds(p.mul(p.add(m, -2), p.add(n, -1))).lo, 0);
+}
+
 TEST(Sym, RandomExpressionsSimplifyToTheirValuesAndPrintReadably) {
   Rng rng(1);
   for (int round = 0; round < 2000; ++round) {
