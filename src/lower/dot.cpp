@@ -39,7 +39,8 @@ void lower_dot(Kernel& k, const Matmul& m) {
     for (const Expr e : m.scale_at) index.push_back(k.in(e));
     scale = k.element(m.scale, k.offset(m.scale, index));
   }
-  // Wide memory is read row by row of B; a few rows ahead is what the memory needs.
+  // Wide memory is read row by row of B; a few rows ahead is what the memory needs (into L2: L1 waits for too few
+  // lines).
   const Layout& l = k.layout(m.b.buffer);
   const int64_t row_bytes = k.pool.as_constant(stride(m.b, m.b.columns)).value_or(0) * byte_size(bt);
   if (k.pool.typical(l.bytes) > k.machine.l2_bytes && k.buffer(m.b.buffer).place != Place::scratch && row_bytes > 0)

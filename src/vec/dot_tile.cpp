@@ -61,7 +61,8 @@ void emit_dot_tile(Builder& b, const DotTile& t) {
       const auto [x, p] = operand(b_columns[static_cast<size_t>(j)], t.b_dtype, b_bytes);
       columns.push_back(x);
       if (t.prefetch_bytes > 0 && !count.valid() && vector * t.lanes * b_bytes % 64 == 0)
-        for (int64_t line = 0; line < t.lanes * b_bytes; line += 64) b.prefetch(b.ptr_add(p, t.prefetch_bytes + line));
+        for (int64_t line = 0; line < t.lanes * b_bytes; line += 64)
+          b.prefetch(b.ptr_add(p, t.prefetch_bytes + line), 2);
     }
     for (int r = 0; r < t.rows; ++r) {
       const Value x = operand(a_rows[static_cast<size_t>(r)], t.a_dtype, a_bytes).first;

@@ -29,7 +29,7 @@ struct DotTile {
   Value scale;  // load_scaled: ptr to `rows` elements of the accumulator's type; C starts as C * scale[row]
 
   int unroll = 4;              // vectors of k
-  int64_t prefetch_bytes = 0;  // how far ahead lines of B are fetched; 0: not
+  int64_t prefetch_bytes = 0;  // how far ahead lines of B are fetched into L2; 0: not
 };
 
 void emit_dot_tile(Builder& b, const DotTile& tile);
