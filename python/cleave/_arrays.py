@@ -8,7 +8,7 @@ import sys
 import threading
 
 from . import _native
-from ._errors import InvalidError, UnsupportedError
+from ._errors import Error, InvalidError, UnsupportedError
 
 _NUMPY = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16", "i8": "int8",
           "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool"}
@@ -24,8 +24,17 @@ def is_torch(array) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
-def given(array):
-    """What is handed to the library for an input: the array itself, without gradients."""
+def given(array, name: str = ""):
+    """What is handed to the library for the input `name`: the array itself, without gradients."""
+    try:
+        return _given(array)
+    except Error as error:
+        if not name:
+            raise
+        raise type(error)(f"`{name}`: {error}", error.code, name, error.hint) from None
+
+
+def _given(array):
     if is_torch(array):
         return _tensor(array)
     if type(array).__module__ != "numpy" and hasattr(array, "shape") and _has_memory(array):
@@ -71,13 +80,16 @@ def _tensor(array):
 def target(array):
     """The same for memory that a result is written to."""
     flags = getattr(array, "flags", None)
+    if is_torch(array) and (array.is_conj() or array.is_neg()):
+        raise InvalidError("a tensor of `out` is a view that turns signs", node="out", hint="torch.empty_like(x) is none")
     if type(array).__module__ == "numpy" and flags is not None and not flags.aligned:
         raise InvalidError("an array of `out` is not aligned to its elements", node="out", hint="np.empty makes arrays that are")
     array = given(array) if is_torch(array) or type(array).__module__ == "numpy" else array
     if flags is not None and not getattr(flags, "writeable", True):
-        raise InvalidError("an array of `out` is read-only", node="out")
+        raise InvalidError("an array of `out` is read-only", node="out", hint="np.empty makes arrays that are not")
     if not is_torch(array) and not _has_memory(array):
-        raise InvalidError(f"a {type(array).__name__} in `out` has no memory that a result can be written to", node="out")
+        raise InvalidError(f"a {type(array).__name__} in `out` has no memory that a result can be written to", node="out",
+                           hint="an array of numpy or a tensor")
     return array
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class Error(Exception):
     """Something did not work; the text is what the command would print."""
@@ -51,8 +53,31 @@ class InternalError(Error, RuntimeError):
 _KINDS = (InvalidError, UnsupportedError, VerifyError, ToolchainError, Error, InternalError)
 
 
+# Options of the command, as the library's messages name them -> what callers of the package write instead.
+_OPTIONS = tuple((re.compile(option), text) for option, text in (
+    (r"with --dim or in its declaration", "in `dynamic_shapes` (torch.export.Dim), in `dims` or in its declaration"),
+    (r"`?--dim NAME=LO\.\.HI@N`?", '`dims={"NAME": "LO..HI@N"}`'),
+    (r"`?--dim ([\w.{}]+)=N`?", r'`dims={"\1": N}`'),
+    (r"`?--dim\b`?", "`dims`"),
+    (r"`?--(budget|threads|target)(?: (\w+))?`?", lambda m: f"`{m[1]}={m[2] or ''}`"),
+    (r"`--db FILE`|`--no-cache`", "`cache_dir`"),
+    (r"--(deterministic|disable)\b", r"`\1`"),
+    (r"`cleave show --operators` lists them", "docs/graph.md lists them")))
+# What to do about errors for which the library has no hint.
+_HINTS = {"CLV2014": "a wider range of the dimension: torch.export.Dim(min=, max=) in `dynamic_shapes`, or `dims`",
+          "CLV5003": 'torch.export.Dim("L", min=1) in `dynamic_shapes`, or dims={"L": "1..512"}, begins a range higher',
+          "CLV7006": "`program.inputs` lists types and shapes", "CLV7012": "`out` takes memory of its own for each of `program.outputs`, which has its type and shape"}
+
+
+def in_python(text: str) -> str:
+    """A message of the library without options of the command."""
+    for option, instead in _OPTIONS:
+        text = option.sub(instead, text)
+    return text
+
+
 def make(kind: int, code: str, node: str, hint: str, message: str) -> Error:
-    return _KINDS[kind](message, code, node, hint)
+    return _KINDS[kind](in_python(message), code, node, in_python(hint) or _HINTS.get(code, ""))
 
 
 # Programs made of PyTorch have a further output, a bool, for each check that needs what the program computes: FLAG, kind, node.

@@ -53,8 +53,8 @@ class Emitter:
         self.node = None
         self.contents = {}  # FX node -> the tensor that it always is
         self.checks = Checks(self)
-        self.occupied = set()  # dimensions that have to be 1 at least: an extremum is taken over them
-        self.doubtful = False  # one is taken over a computed extent
+        self.occupied = {}  # dimension -> the least that it has to be: an extremum is taken over it, or the first k of it
+        self.doubtful = False  # of a computed extent
 
     # -- what FX knows ------------------------------------------------------------------------------------------------
     @staticmethod
@@ -102,13 +102,14 @@ class Emitter:
 
     # -- values -------------------------------------------------------------------------------------------------------
     def add(self, op, *operands, **attributes):
-        if op in _EXTREMA:
+        least = attributes["k"] if op == "topk" else 1 if op in _EXTREMA else 0
+        if isinstance(least, int) and least > 0:
             shape = self.builder.shape(operands[0])
             axes = attributes.get("axes", [attributes["axis"]] if "axis" in attributes else range(len(shape)))
             for n in [shape[axis] for axis in axes]:
                 if isinstance(n, str):
                     self.doubtful |= not n.isidentifier()
-                    self.occupied |= {n} if n.isidentifier() else set()
+                    self.occupied |= {n: max(least, self.occupied.get(n, 0))} if n.isidentifier() else {}
         out = self.builder.add(op, list(operands), attributes)
         return out[0] if len(out) == 1 else tuple(out)
 

@@ -6,6 +6,7 @@ import contextlib
 import contextvars
 
 import torch
+from torch.utils._sympy.printers import PythonPrinter
 
 from ._errors import UnsupportedError
 
@@ -114,6 +115,11 @@ def _power(e, base, exponent):
     return e.add("pow", value, real(e, exponent))
 
 
+def written(expr, words: dict) -> str:
+    """A sympy expression in Python's spelling, its symbols as `words` has them."""
+    return PythonPrinter().doprint(expr.xreplace({symbol: type(symbol)(text, integer=True) for symbol, text in words.items()}))
+
+
 class Sizes:
     """Numbers that follow from the sizes of tensors, at each call: from (which argument, what tracing has for it) of the inputs."""
 
@@ -133,14 +139,19 @@ class Sizes:
         """Whether a SymInt, SymFloat or SymBool follows from them."""
         return all(symbol in self._found for symbol in val.node.expr.free_symbols)
 
-    def of(self, val, name: str):
-        """A function of the arguments that gives a SymInt, SymFloat or SymBool."""
-        expr, kind = val.node.expr, {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(val)]
+    def of(self, val, name: str) -> tuple:
+        """The code that gives a SymInt, SymFloat or SymBool from the arguments, `given`, and its type."""
         if not self.tell(val):
-            raise UnsupportedError(f"the output `{name}` is a number that does not follow from the sizes of the inputs", node=name)
-        return lambda given: kind(expr.subs(self.values(expr.free_symbols, given)))
+            raise UnsupportedError(f"the output `{name}` is a number that does not follow from the sizes of the inputs", node=name,
+                                   hint="give back what it is computed from")
+        return self.code(val.node.expr), {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(val)]
 
-    def values(self, symbols, given) -> dict:
-        """What dimensions are in a call."""
-        found = ((symbol, *self._found[symbol]) for symbol in symbols)
-        return {symbol: (int(given[i].shape[axis]) - rest) // factor for symbol, i, axis, factor, rest in found}
+    def code(self, expr) -> str:
+        """An expression of dimensions as code for the arguments of a call."""
+        return written(expr, {symbol: self._code(*self._found[symbol]) for symbol in expr.free_symbols})
+
+    @staticmethod
+    def _code(argument, axis, factor, rest) -> str:
+        size = f"given[{argument}].shape[{axis}]"
+        size = f"({size} - {rest})" if rest else size
+        return f"({size} // {factor})" if factor != 1 else size

@@ -5,11 +5,11 @@ call, in the words of the program, once the shapes fit the graph."""
 from __future__ import annotations
 
 import ast
+import functools
 
 import torch
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
 from torch.utils import _pytree as pytree
-from torch.utils._sympy.printers import PythonPrinter
 
 from . import aten_dims
 from ._errors import InvalidError, UnsupportedError
@@ -77,48 +77,49 @@ def _read(text: str, paths: dict) -> tuple:
     return ast.unparse(code), ast.unparse(words), list(zip(said.sizes, asked.sizes))
 
 
-class Guards:
-    """The guards of an ExportedProgram, and the assertions on sizes that are nodes of it."""
+def of_program(original, program, places, sizes) -> Guards:
+    """The guards of an ExportedProgram, and the assertions on sizes that are nodes of it. `original`: before its operators were taken
+    apart, which may add guards, and loses those of a program that was loaded. `places`: names of the user inputs. `sizes`: how
+    dimensions follow from them."""
+    signature = original.module_call_graph[0].signature
+    texts = dict.fromkeys([*getattr(original, "_guards_code", ()), *getattr(program, "_guards_code", ())])
+    paths = _paths(signature, places) if texts else {}
+    return Guards([*(_read(text, paths) for text in texts), *_assertions(program, sizes)])
 
-    def __init__(self, original, program, places, sizes):
-        """`original`: before its operators were taken apart, which may add guards, and loses those of a program that was loaded.
-        `places`: names of the user inputs. `sizes`: how dimensions follow from them."""
-        signature = original.module_call_graph[0].signature
-        texts = dict.fromkeys([*getattr(original, "_guards_code", ()), *getattr(program, "_guards_code", ())])
-        paths = _paths(signature, places) if texts else {}
-        self.asked = []  # (code, words, [(words of a size, its code)])
-        for text in texts:
-            code, words, shown = _read(text, paths)
-            self.asked.append((_compiled(code), words, [(said, _compiled(size)) for said, size in shown]))
-        self.asserted = list(_assertions(program, sizes))  # (words, whether it holds of arguments, what the dimensions are in them)
+
+class Guards:
+    """What is asked of the sizes at each call: [code, words, [[words of a size, its code]]]."""
+
+    def __init__(self, asked):
+        self.asked = asked
+        self._asked = [(compiled(code), words, [(said, compiled(size)) for said, size in shown]) for code, words, shown in asked]
 
     def check(self, given):
         """Raises what does not hold of the arguments of a call."""
-        if not self.asked and not self.asserted:
+        if not self._asked:
             return
         given = [torch.as_tensor(a) if hasattr(a, "shape") else a for a in given]
-        for code, words, shown in self.asked:
-            if not _holds(lambda: _value(code, given)):
-                raise _refused(words, {said: _value(size, given) for said, size in shown})
-        for words, holds, dims in self.asserted:
-            if not _holds(lambda: holds(given)):
-                raise _refused(words, dims(given))
+        for code, words, shown in self._asked:
+            if not _holds(code, given):
+                raise _refused(words, {said: value(size, given) for said, size in shown})
 
 
 _NAMES = {**SYMPY_INTERP, "inf": float("inf"), "__builtins__": {"min": min, "max": max, "abs": abs, "int": int, "float": float, "round": round}}
 
 
-def _compiled(code: str):
+@functools.cache
+def compiled(code: str):
     return compile(code, "<guard>", "eval")
 
 
-def _value(code, given):
-    return eval(code, _NAMES, {"given": given})
+def value(code, given):
+    """What a text, or the code of one, gives for the arguments of a call."""
+    return eval(compiled(code) if isinstance(code, str) else code, _NAMES, {"given": given})
 
 
-def _holds(ask) -> bool:
+def _holds(code, given) -> bool:
     try:
-        return bool(ask())
+        return bool(value(code, given))
     except ZeroDivisionError:  # of a size that is 0: the program was made for others
         return False
 
@@ -135,11 +136,11 @@ def _assertions(program, sizes):
                 continue
             val = node.args[0].meta.get("val")
             if isinstance(val, torch.SymBool) and sizes.tell(val):
-                yield _asserted(val.node.expr, sizes.of(val, node.name), sizes)
+                yield _asserted(val.node.expr, sizes)
 
 
-def _asserted(expr, holds, sizes) -> tuple:
+def _asserted(expr, sizes) -> tuple:
     symbols = sorted(expr.free_symbols, key=str)
-    named = {symbol: type(symbol)(aten_dims.symbol_name(symbol), integer=True) for symbol in symbols}
-    words = ast.unparse(ast.parse(PythonPrinter().doprint(expr.xreplace(named)), mode="eval"))
-    return words, holds, lambda given: {str(named[symbol]): n for symbol, n in sizes.values(symbols, given).items()}
+    names = {symbol: aten_dims.symbol_name(symbol) for symbol in symbols}
+    words = ast.unparse(ast.parse(aten_dims.written(expr, names), mode="eval"))
+    return sizes.code(expr), words, [(names[symbol], sizes.code(symbol)) for symbol in symbols]

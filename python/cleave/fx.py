@@ -12,8 +12,9 @@ import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from . import _arrays, _native, aten, aten_checks, aten_dims, aten_guards
+from . import _arrays, _native, aten, aten_dims, aten_guards
 from ._errors import FLAG, NEVER, Error, InvalidError, UnsupportedError
+from .calls import Calls, Layout, signature_of, span  # noqa: F401  (the backend takes span from here)
 
 _IGNORED = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")
 _HINT = "torch.compile(model, backend=\"cleave\") leaves such parts to eager"
@@ -199,9 +200,9 @@ def emit_nodes(emitter, graph, module):
     raise InvalidError("the graph has no output")
 
 
-def constant(emitter, node, tensor) -> int:
+def constant(emitter, node, tensor, name="") -> int:
     emitter.contents[node] = tensor
-    return emitter.builder.constant(node.name, _arrays.given(tensor))
+    return emitter.builder.constant(name or node.name, _arrays.given(tensor))
 
 
 def _example(env, symbol):
@@ -209,9 +210,10 @@ def _example(env, symbol):
     return (env.backed_var_to_val if hasattr(env, "backed_var_to_val") else env.var_to_val).get(symbol)
 
 
-def declare_dims(builder, shapes, ranges=None, least=None, occupied=()) -> dict:
+def declare_dims(builder, shapes, ranges=None, least=None, occupied=None, firm=()) -> dict:
     """Declares the dimensions that the extents name, with their ranges; gives the value that each has in the example. Where
-    tracing has left out 0 and 1, which it does without asking, the range starts at `least`, and that of an occupied one at 1."""
+    tracing has left out 0 and 1, which it does without asking (but for those that the user began so, `firm`), the range starts at
+    `least`, and that of an occupied one at what it needs."""
     seen = {}
     for shape in shapes:
         for n in shape:
@@ -222,21 +224,25 @@ def declare_dims(builder, shapes, ranges=None, least=None, occupied=()) -> dict:
                         seen[name] = _example(n.node.shape_env, symbol)
                         bounds = (n.node.shape_env.var_to_range if ranges is None else ranges).get(symbol)
                         low = 0 if bounds is None or bounds.lower < 0 else int(bounds.lower)
-                        low = least if least is not None and low == 2 else low
-                        low = max(low, 1) if name in occupied else low
+                        low = least if least is not None and low == 2 and name not in firm else low
+                        low = max(low, (occupied or {}).get(name, 0))
                         high = int(bounds.upper) if bounds is not None and bounds.upper < 2**31 else 2**31
                         builder.dim(name, low, high)
     return {name: int(value) for name, value in seen.items() if value is not None}
 
 
-class Exported:
+class Exported(Calls):
     """A graph made from an ExportedProgram, and how to call it with the arguments of the original."""
 
-    def __init__(self, program: torch.export.ExportedProgram, name: str = "module", dim_names=None):
-        """`dim_names`: of each user input, the name of each axis that has one."""
+    def __init__(self, program: torch.export.ExportedProgram, name: str = "module", axes=None, signature=None):
+        """`axes`: of each user input, the name (or None) and the lowest extent of each axis that was declared. `signature`: of the
+        function."""
         original = program
         program = program.run_decompositions(decompositions(torch.export.default_decompositions()))
-        with aten_dims.called(_dim_names(program, dim_names)):
+        call = program.module_call_graph[0].signature
+        self._spec, self.out_spec = call.in_spec, call.out_spec
+        names, self._firm = _dim_names(program, axes)
+        with aten_dims.called(names):
             try:
                 occupied, doubtful = self._make(program, name, 0)
                 if occupied and not doubtful:
@@ -247,47 +253,52 @@ class Exported:
                 occupied, _ = self._make(program, name, None)
                 if occupied:
                     self._make(program, name, None, occupied)
-            self.guards = aten_guards.Guards(original, program, self.input_names, self.sizes)
+            self.guards = aten_guards.of_program(original, program, self.input_names, self.sizes)
+        self.layout = Layout(signature or _signature(call), self._spec, self.held)
 
-    def _make(self, program, name, least, occupied=()) -> tuple:
-        """Gives the dimensions that must not be 0 and have not been declared so, by `occupied`, and whether there are extents that
-        must not be 0 either."""
-        call = program.module_call_graph[0].signature
-        self.in_spec, self.out_spec = call.in_spec, call.out_spec
+    def _make(self, program, name, least, occupied=None) -> tuple:
+        """Gives the dimensions that have to begin higher than they have been declared, by `occupied`, with their low ends, and whether
+        there are extents that have to as well."""
         signature = program.graph_signature
         builder = _native.GraphBuilder(name)
         emitter = aten.Emitter(builder)
-        self.user_inputs = []  # for each user input in order: None for a tensor, else the list of the value that it had
-        self.reads = []  # for each of the graph's inputs: the number of the user input, or the buffer's tensor
+        self.held = []  # for each user input in order: None for a tensor, else the list of the value that it had
+        self.reads = []
         self.places = {}  # name of a placeholder -> its user input, or the tensor that the module holds
         nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
         self.typical = declare_dims(
             builder, [n.meta["val"].shape for n in nodes if isinstance(n.meta.get("val"), torch.Tensor)], program.range_constraints, least,
-            occupied)
-        self.held = {}
+            occupied, self._firm)
+        tensors = {}  # name in the module -> what it holds
+        taken = {n.name for n in nodes}
         changed = {s.target for s in signature.output_specs if s.kind == OutputKind.BUFFER_MUTATION}
         for node, spec in zip(nodes, signature.input_specs):
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
                 held = program.constants.get(spec.target)
                 held = program.state_dict.get(spec.target) if held is None else held
-                self.held[spec.target] = held
+                tensors[spec.target] = held
                 self.places[node.name] = held
+                known = spec.target.replace(".", "_")  # as the module has it
+                known = known if known.isidentifier() and known not in taken else node.name
+                taken.add(known)
                 if node.users and spec.target in changed:  # read again at each call
-                    emitter.values[node] = self.declare(builder, node, held)
+                    emitter.values[node] = self.declare(builder, node, held, known)
                 elif node.users:
-                    emitter.values[node] = constant(emitter, node, held)
+                    emitter.values[node] = constant(emitter, node, held, known)
             elif isinstance(spec.arg, TensorArgument) and spec.kind == InputKind.USER_INPUT:
-                self.places[node.name] = len(self.user_inputs)
-                emitter.values[node] = self.declare(builder, node, len(self.user_inputs))
-                self.user_inputs.append(None)
+                self.places[node.name] = len(self.held)
+                emitter.values[node] = self.declare(builder, node, len(self.held))
+                self.held.append(None)
+            elif spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, ConstantArgument):
+                self.held.append([spec.arg.value])
             elif spec.kind == InputKind.USER_INPUT:
-                self.user_inputs.append([getattr(spec.arg, "value", None)])
+                raise UnsupportedError(f"the argument `{node.name}` is a number that is open", node=node.name,
+                                       hint="only extents of tensors can be: leave it out of dynamic_shapes, or give it as a tensor")
             else:
                 raise UnsupportedError(f"inputs of the kind {spec.kind.name.lower()} (`{node.name}`)", node=node.name)
         results = emit_nodes(emitter, program.graph, program.graph_module)
-        # For each output: ("value", index among the graph's outputs) | ("place", user input or tensor) | ("size", what computes it
-        # from the user inputs) | ("constant", value), and what to do with it.
         self.outputs = []
+        self.input_names = [n.name for n, s in zip(nodes, signature.input_specs) if s.kind == InputKind.USER_INPUT]
         made = {}
         self.sizes = sizes = aten_dims.Sizes((self.places[n.name], n.meta["val"]) for n in nodes if isinstance(n.meta.get("val"), torch.Tensor))
         for node, spec in zip(results, signature.output_specs):
@@ -303,16 +314,17 @@ class Exported:
                     builder.output(f"out{made[node]}", emitter.value(node))
                 source = ("value", made[node])
             if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
-                raise UnsupportedError(f"outputs of the kind {spec.kind.name.lower()}")
-            self.outputs.append((source, spec.kind, spec.target))
+                raise UnsupportedError(f"outputs of the kind {spec.kind.name.lower()}", node=str(spec.target), hint=_HINT)
+            written = None if spec.kind == OutputKind.USER_OUTPUT else (
+                tensors[spec.target] if spec.kind == OutputKind.BUFFER_MUTATION else self.input_names.index(spec.target))
+            self.outputs.append((source, written, spec.target))
         if not made:  # every output is an input, a size or a constant; a graph has an output, here one that says nothing
             builder.output(f"{FLAG}{NEVER}", emitter.add("ne", *[builder.literal(0.0, "f32")] * 2))
         emitter.checks.declare()
-        # What has to be looked at before a run: (user input or tensor, lowest index, extent, the node that asks).
         self.looks = [(self.places[node.name], low, extent, asks) for (node, low, extent), asks in emitter.checks.inputs.items()]
         self.graph = builder.build()
-        self.input_names = [n.name for n, s in zip(nodes, signature.input_specs) if s.kind == InputKind.USER_INPUT]
-        return emitter.occupied.intersection(name for name, low, _ in self.graph.dims() if low == 0), emitter.doubtful
+        lows = {name: low for name, low, _ in self.graph.dims()}
+        return {name: least for name, least in emitter.occupied.items() if lows.get(name, least) < least}, emitter.doubtful
 
     @staticmethod
     def _number(node, sizes) -> tuple:
@@ -322,78 +334,27 @@ class Exported:
             return "constant", val
         if not isinstance(val, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             raise UnsupportedError(f"the output `{node.name}` is neither a tensor nor a number", node=node.name, hint=_HINT)
-        return "size", sizes.of(val, node.name)
+        return "size", *sizes.of(val, node.name)
 
-    def declare(self, builder, node, source) -> int:
+    def declare(self, builder, node, source, name="") -> int:
         val = node.meta["val"]
         self.reads.append(source)
-        return builder.input(node.name, aten.Emitter.dtype_name(val.dtype), [aten.extent(n) for n in val.shape])
-
-    def given(self, args, kwargs) -> list:
-        """The arguments flat, in the order and the structure in which they were given when the program was made."""
-        order = self.in_spec.child(1).context if self.in_spec is not None else list(kwargs)
-        if set(order) == set(kwargs):
-            kwargs = {name: kwargs[name] for name in order}
-        given, spec = pytree.tree_flatten((args, kwargs))
-        if self.in_spec is None and len(given) != len(self.user_inputs):
-            raise InvalidError(f"{len(given)} arguments are given, the program has {len(self.user_inputs)}")
-        if self.in_spec is not None and spec != self.in_spec:
-            raise InvalidError(f"the arguments are {_call_text(spec)}, the program was made for {_call_text(self.in_spec)}")
-        for value, held, name in zip(given, self.user_inputs, self.input_names):
-            if held is not None and value != held[0]:
-                raise InvalidError(f"the argument `{name}` is {value!r}, the program was made for {held[0]!r}", node=name,
-                                   hint="only tensors can be others at each call")
-        return given
-
-    def call(self, run, args, kwargs):
-        """`run` maps the tensors that the graph reads to its outputs; what comes in as numpy arrays goes out as these."""
-        given = self.given(args, kwargs)
-        self._check_aliases(given)
-        for source, low, extent, node in self.looks:
-            aten_checks.look(given[source] if isinstance(source, int) else source, low, extent, node)
-        arrays = [a for a, held in zip(given, self.user_inputs) if held is None]
-        results = run([given[source] if isinstance(source, int) else source for source in self.reads], like=arrays,
-                      fit=lambda: self.guards.check(given))
-        def value(kind, what):
-            if kind == "value":
-                return results[what]
-            if kind == "size":
-                return what(given)
-            return given[what] if kind == "place" and isinstance(what, int) else what
-
-        changes = [(source, self._target(use, target, given)) for source, use, target in self.outputs if use != OutputKind.USER_OUTPUT]
-        # All that is written is known before anything is: an input may become what another one was.
-        new = [value(*source) if source[0] == "value" else torch.as_tensor(value(*source)).clone() for source, _ in changes]
-        for (_, array), content in zip(changes, new):
-            _assign(array, content)
-        became = {what: array for (kind, what), array in changes if kind == "value"}
-        numpy = arrays and not any(isinstance(a, torch.Tensor) for a in arrays)
-        out = [became.get(what) if kind == "value" and what in became else value(kind, what)
-               for (kind, what), use, _ in self.outputs if use == OutputKind.USER_OUTPUT]
-        if numpy:
-            out = [v.detach().numpy() if isinstance(v, torch.Tensor) and v.dtype != torch.bfloat16 else v for v in out]
-        return pytree.tree_unflatten(out, self.out_spec)
-
-    def _target(self, use, target, given):
-        """What an output is written to."""
-        return self.held[target] if use == OutputKind.BUFFER_MUTATION else given[self.input_names.index(target)]
-
-    def _check_aliases(self, given):
-        """The graph reads all of its inputs before anything is changed."""
-        tensors = [(name, a) for name, a in zip(self.input_names, given) if hasattr(a, "shape")]
-        for _, use, target in self.outputs:
-            if use == OutputKind.USER_OUTPUT:
-                continue
-            mine = self._target(use, target, given)
-            for name, other in tensors:
-                if name != target and _share_memory(mine, other):
-                    raise InvalidError(f"`{target}` and the argument `{name}` share memory, and the program changes `{target}`",
-                                       node=target, hint=f"give a clone as `{name}`")
+        return builder.input(name or node.name, aten.Emitter.dtype_name(val.dtype), [aten.extent(n) for n in val.shape])
 
 
-def _dim_names(program, given) -> dict:
-    """What each dimension of a program is called: as the user did, else after the first axis that has it (x_0)."""
-    names, taken = {}, {"max", "min"}  # words of the graph language
+def _signature(call):
+    """What an ExportedProgram tells of the function's signature."""
+    names, count = getattr(call, "forward_arg_names", None), call.in_spec.child(0).num_children
+    if not names or not all(name.isidentifier() for name in names):
+        return None
+    kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD] * count + [inspect.Parameter.KEYWORD_ONLY] * (len(names) - count)
+    return inspect.Signature([inspect.Parameter(name, kind) for name, kind in zip(names, kinds)])
+
+
+def _dim_names(program, given) -> tuple:
+    """What each dimension of a program is called: as the user did, else after the first axis that has it (x_0); and those whose range
+    the user began at 2 or more."""
+    names, firm, taken = {}, set(), {"max", "min"}  # words of the graph language
     specs = program.graph_signature.input_specs
     places = [n for n, s in zip([n for n in program.graph.nodes if n.op == "placeholder"], specs) if s.kind == InputKind.USER_INPUT]
     given = given if given is not None and len(given) == len(places) else [{}] * len(places)
@@ -403,16 +364,18 @@ def _dim_names(program, given) -> dict:
             symbols = n.node.expr.free_symbols if isinstance(n, torch.SymInt) else ()
             if len(symbols) != 1 or str(next(iter(symbols))) in names:
                 continue
-            name = axes.get(axis, f"{place.name}_{axis}")
+            name, low = axes.get(axis, (None, 0))
+            name = name or f"{place.name}_{axis}"
             while name in taken:
                 name += "_"
             taken.add(name)
+            firm |= {name} if low > 1 else set()
             names[str(next(iter(symbols)))] = name
-    return names
+    return names, firm
 
 
-def _named_axes(module, args, kwargs, dynamic_shapes):
-    """Of each tensor among the arguments, {axis: name}; None where the structure is not understood."""
+def _declared_axes(module, args, kwargs, dynamic_shapes):
+    """Of each tensor among the arguments, {axis: (name or None, lowest extent)}; None where the structure is not understood."""
     from torch.export import dynamic_shapes as shapes
 
     if dynamic_shapes is None:
@@ -428,7 +391,9 @@ def _named_axes(module, args, kwargs, dynamic_shapes):
         def note(path, array, axes):
             axes = dict(enumerate(axes)) if isinstance(axes, (tuple, list)) else axes if isinstance(axes, dict) else {}
             roots = {axis: getattr(dim, "root", dim) for axis, dim in axes.items()}
-            found.append({axis: dim.__name__ for axis, dim in roots.items() if isinstance(getattr(dim, "__name__", None), str)})
+            low = lambda dim: least if isinstance(least := getattr(dim, "min", None), int) else 0
+            found.append({axis: (name if isinstance(name := getattr(dim, "__name__", None), str) else None, low(dim))
+                          for axis, dim in roots.items() if dim is not None})
 
         shapes._tree_map_with_path(note, combined, dynamic_shapes, tree_name="inputs")
         return found
@@ -436,47 +401,11 @@ def _named_axes(module, args, kwargs, dynamic_shapes):
         return None
 
 
-def _assign(array, value):
-    with torch.no_grad():
-        if isinstance(array, torch.Tensor):
-            array.copy_(torch.as_tensor(value))
-        else:
-            array[...] = value.detach().numpy() if isinstance(value, torch.Tensor) else value
-
-
-def span(array):
-    """The memory that an array covers, (first byte, behind the last); None for what has none."""
-    array = array if isinstance(array, torch.Tensor) else torch.as_tensor(array)
-    if array.layout != torch.strided or array.numel() == 0:
-        return None
-    start = array.data_ptr()
-    return start, start + array.element_size() * (1 + sum((n - 1) * s for n, s in zip(array.shape, array.stride())))
-
-
-def _share_memory(a, b) -> bool:
-    a, b = span(a), span(b)
-    return a is not None and b is not None and a[0] < b[1] and b[0] < a[1]
-
-
-class _Tensor:
-    def __repr__(self):
-        return "tensor"
-
-
-def _call_text(spec) -> str:
-    """The arguments of a call as they are written: (tensor, [tensor, tensor], x=tensor)."""
-    args, kwargs = pytree.tree_unflatten([_Tensor()] * spec.num_leaves, spec)
-    return f"({', '.join([repr(a) for a in args] + [f'{name}={value!r}' for name, value in kwargs.items()])})"
-
-
 def _module_of(function):
     """A function as a module, as torch.export wants it: with the function's own parameters, which dynamic_shapes names."""
     module = torch.nn.Module()
-    try:
-        inspect.signature(function)
-        module.forward = function
-    except (TypeError, ValueError):  # compiled ones have none
-        module.forward = lambda *args, **kwargs: function(*args, **kwargs)
+    # Compiled ones have no signature.
+    module.forward = function if signature_of(function) is not None else lambda *args, **kwargs: function(*args, **kwargs)
     return module
 
 
@@ -515,5 +444,5 @@ def _export(what, args, kwargs, dynamic_shapes) -> Exported:
         hint = ("torch.export.draft_export(...) explains what it could not trace" if args or kwargs else
                 "PyTorch traces it on example arguments, a tuple behind it: (module, (x,))")
         raise InvalidError(f"torch.export: {error}", hint=hint) from error
-    names = _named_axes(module, tuple(args), dict(kwargs or {}), dynamic_shapes)
-    return Exported(program, "".join(c if c.isalnum() else "_" for c in name) or "module", names)
+    axes = _declared_axes(module, tuple(args), dict(kwargs or {}), dynamic_shapes)
+    return Exported(program, "".join(c if c.isalnum() else "_" for c in name) or "module", axes, signature_of(what))

@@ -6,22 +6,29 @@ import json
 import operator
 import os
 import re
+import reprlib
 from typing import Any, Callable, Sequence
 
 from . import _arrays, _native, _options
-from ._errors import FLAG, InvalidError, UnsupportedError, raise_flag
+from ._errors import FLAG, InvalidError, UnsupportedError, in_python, raise_flag
 from .graph import Graph
 
 
 def _number(name: str, value, kind):
     try:
+        if isinstance(value, (str, bytes, bytearray)):  # what float() reads
+            raise TypeError
         return kind(value)
-    except (TypeError, ValueError):
-        raise InvalidError(f"`{name}` is {value!r}, a {'whole ' * (kind is not float)}number is needed", node=name) from None
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise InvalidError(f"`{name}` is {reprlib.repr(value)}, a {'whole ' * (kind is not float)}number is needed", node=name,
+                           hint=f"program(.., {name}={'1.0' if kind is float else '128'})") from None
 
 
 def _inputs_text(names) -> str:
     return f"{len(names)} input{'s' * (len(names) != 1)} ({', '.join(names)})"
+
+
+_ORDER = "arrays come in the order of the inputs, or by their names"
 
 
 class _NotPickled:
@@ -40,7 +47,10 @@ class _NotPickled:
 class Program(_NotPickled):
     """A compiled program. Call it with arrays in the order of `inputs` or by their names, scalars by name, and by name the values of dimensions
     that do not follow from the shapes (the longest request of a ragged batch); one that was made from a function or a module
-    of PyTorch takes the arguments of that. Safe to call from several threads."""
+    of PyTorch takes the arguments of that, as Python binds them to its signature. Safe to call from several threads.
+
+    Raises InvalidError for an argument that is missing, unknown or given twice, and for shapes, types and numbers that are not those of
+    the program; its `.node` is the argument."""
 
     def __init__(self, native, threads: int | None = None, exported=None):
         self._native = native
@@ -74,23 +84,28 @@ class Program(_NotPickled):
         names = [name for name, _, _ in self.inputs]
         own = {*(name for name, _, _ in self.scalars), *self._native.dims()}
         if twice := [name for name in names[:len(arrays)] if name in named and name not in own]:
-            raise InvalidError(f"the input `{twice[0]}` is given twice, by position and by name", node=twice[0])
+            raise InvalidError(f"the input `{twice[0]}` is given twice, by position and by name", node=twice[0], hint=_ORDER)
         behind = names[len(arrays):]
         if any(name in named for name in behind):
             if missing := [name for name in behind if name not in named]:
-                raise InvalidError(f"the input `{missing[0]}` is missing; the program has {_inputs_text(names)}", node=missing[0])
+                raise InvalidError(f"the input `{missing[0]}` is missing; the program has {_inputs_text(names)}", node=missing[0], hint=_ORDER)
             arrays = [*arrays, *(named[name] for name in behind)]
             named = {name: value for name, value in named.items() if name not in behind}
+        elif behind and not self._unknown_of(named):
+            raise InvalidError(f"the input `{behind[0]}` is missing: {len(arrays)} arrays are given, the program has {_inputs_text(names)}",
+                               node=behind[0], hint=_ORDER)
         return list(arrays), named
+
+    def _unknown_of(self, named) -> list:
+        return [name for name in named or {} if not any(name in names for names in self._names().values())]
 
     def run(self, arrays: Sequence[Any], scalars: dict | None = None, out=None, like=None, fit=None) -> list:
         """All outputs as a list, in memory of their own or in the arrays of `out`. They are of the kind of `like`, else of the arrays.
         `fit` is called when the shapes of the arrays are known to be those of the inputs."""
         if len(arrays) != len(self.inputs):
-            if unknown := [name for name in scalars or {} if not any(name in names for names in self._names().values())]:
+            if unknown := self._unknown_of(scalars):
                 raise self._unknown(unknown[0])
-            raise InvalidError(f"{len(arrays)} arrays are given, the program has {_inputs_text([name for name, _, _ in self.inputs])}",
-                               hint="arrays come in the order of the inputs, or by their names")
+            raise InvalidError(f"{len(arrays)} arrays are given, the program has {_inputs_text([name for name, _, _ in self.inputs])}", hint=_ORDER)
         scalars = dict(scalars or {})
         numbers = []
         for name, _, _ in self.scalars:
@@ -101,19 +116,20 @@ class Program(_NotPickled):
         dims = {name: _number(name, scalars.pop(name), operator.index) for name in given}
         if scalars:
             raise self._unknown(next(iter(scalars)))
-        ready = [_arrays.given(a) for a in arrays]
+        ready = [_arrays.given(a, name) for a, (name, _, _) in zip(arrays, self.inputs)]
         shapes = self._shapes([_arrays.shape(a) for a in ready], dims, fit or (lambda: None))
         like = arrays if like is None else like
         torch_like = any(_arrays.is_torch(a) for a in like) or self._exported is not None and not like
         if out is None:
-            results = [_arrays.empty(torch_like, dtype, shape) for (_, dtype, _), shape in zip(self.outputs, shapes)]
+            results = written = [_arrays.empty(torch_like, dtype, shape) for (_, dtype, _), shape in zip(self.outputs, shapes)]
         else:
-            results = [_arrays.target(a) for a in (out if isinstance(out, (list, tuple)) else [out])]
+            results = list(out) if isinstance(out, (list, tuple)) else [out]
+            written = [_arrays.target(a) for a in results]
             if len(results) != len(self.outputs):
                 names = ", ".join(name for name, _, _ in self.outputs)
                 raise InvalidError(f"`out` has {len(results)} arrays, the program has {len(self.outputs)} outputs ({names})", node="out")
         flags = [_arrays.empty(torch_like, "bool", []) for _ in self._flags]
-        self._native.run(ready, results + flags, numbers, _arrays.pool(self._threads or _arrays.current_threads()), dims)
+        self._native.run(ready, written + flags, numbers, _arrays.pool(self._threads or _arrays.current_threads()), dims)
         for name, flag in zip(self._flags, flags):
             if flag:
                 raise_flag(name)
@@ -207,7 +223,7 @@ class Result(_NotPickled):
 
     @property
     def notes(self) -> list:
-        return self._found.notes()
+        return [in_python(note) for note in self._found.notes()]
 
     @property
     def compilations(self) -> int:
@@ -239,9 +255,12 @@ class Result(_NotPickled):
         return text
 
     def export(self, folder) -> str:
-        """The artefact folder (docs/cli.md); `cleave run`, `bench` and `check` take it, and cleave.load."""
+        """The artefact folder (docs/cli.md); `cleave run`, `bench` and `check` take it, and cleave.load, which needs call.json in it for
+        the arguments and results of a function or module. Warns where these have a type that cannot be written."""
         folder = _options.path("folder", folder, needed=True)
         self._found.save(folder)
+        if self.program._exported is not None:
+            self.program._exported.save(folder)
         return folder
 
     def __repr__(self) -> str:
@@ -252,8 +271,19 @@ class Result(_NotPickled):
 
 
 def load(folder) -> Program:
-    """The program of an artefact folder."""
-    return Program(_native.Program.load(_options.path("folder", folder, needed=True)))
+    """The program of an artefact folder. One that was made of a function or module of PyTorch is called as that, with tensors of its own
+    for what the module held, where PyTorch is installed; else it takes the arrays that its graph reads and gives those that it makes.
+
+    Raises InvalidError where the folder is no artefact, or types of the arguments are not registered in this process."""
+    folder = _options.path("folder", folder, needed=True)
+    native = _native.Program.load(folder)
+    if not os.path.exists(os.path.join(folder, "call.json")):
+        return Program(native)
+    try:
+        from .calls import Calls
+    except ImportError:  # without torch
+        return Program(native)
+    return Program(native, exported=Calls.load(folder))
 
 
 def _is_text(what: str) -> bool:

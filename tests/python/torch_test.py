@@ -113,9 +113,9 @@ class Modules(unittest.TestCase):
         torch.testing.assert_close(got["sum"], want["sum"])
         torch.testing.assert_close(got["both"][0], want["both"][0])
         self.assertIs(got["both"][1], args[0][1], "an input that is returned stays the same tensor")
-        for wrong, scale, text in [((args[0][:1],), torch.tensor(2.0), r"\(\(tensor,\), scale=tensor\), .*\(\(tensor, tensor\), scale=tensor\)"),
-                                   ((list(args[0]),), torch.tensor(2.0), r"\(\[tensor, tensor\], scale=tensor\)"),
-                                   (((args[0][0], None),), torch.tensor(2.0), "None|scale"), (args, "2", "a str is no array")]:
+        for wrong, scale, text in [((args[0][:1],), torch.tensor(2.0), r"`pair` is \(tensor,\), .* for \(tensor, tensor\)"),
+                                   ((list(args[0]),), torch.tensor(2.0), r"`pair` is \[tensor, tensor\]"),
+                                   (((args[0][0], None),), torch.tensor(2.0), "`pair` is None, .* a tensor"), (args, "2", "`scale`: a str is no array")]:
             with self.assertRaisesRegex(cleave.InvalidError, text):
                 result(*wrong, scale=scale)
 
