@@ -66,7 +66,8 @@ _OPTIONS = tuple((re.compile(option), text) for option, text in (
 # What to do about errors for which the library has no hint.
 _HINTS = {"CLV2014": "a wider range of the dimension: torch.export.Dim(min=, max=) in `dynamic_shapes`, or `dims`",
           "CLV5003": 'torch.export.Dim("L", min=1) in `dynamic_shapes`, or dims={"L": "1..512"}, begins a range higher',
-          "CLV7006": "`program.inputs` lists types and shapes", "CLV7012": "`out` takes memory of its own for each of `program.outputs`, which has its type and shape"}
+          "CLV7006": "`program.inputs` lists types and shapes",
+          "CLV7012": "`out` takes memory of its own for each of `program.outputs`, which has its type and shape"}
 
 
 def in_python(text: str) -> str:

@@ -328,8 +328,9 @@ class Calls:
             held = torch.load(tensors, weights_only=True) if os.path.exists(tensors) else []
             real = lambda source: held[source["tensor"]] if isinstance(source, dict) and "tensor" in source else source
             self = Calls()
+            parameter, no = inspect.Parameter, inspect.Parameter.empty
             signature = read["signature"] and inspect.Signature([
-                inspect.Parameter(name, inspect._ParameterKind(kind), default=(_Unsaved(*more) if more else default) if has else inspect.Parameter.empty)
+                parameter(name, inspect._ParameterKind(kind), default=(_Unsaved(*more) if more else default) if has else no)
                 for name, kind, has, default, *more in read["signature"]])
             self.layout = Layout(signature, pytree.treespec_loads(read["in"]), read["held"])
             self.out_spec, self.input_names = pytree.treespec_loads(read["out"]), read["names"]
