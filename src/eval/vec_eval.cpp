@@ -165,12 +165,12 @@ class Interpreter {
   }
 
   void effect(const vec::Inst& inst) {
-    if (inst.op == Op::prefetch) return;
+    if (inst.op == Op::prefetch || inst.op == Op::fence) return;
     if (inst.op == Op::matrix_bf16) return matrix_bf16(inst);
     const int64_t bytes = byte_size(inst.dtype);
     const Lanes& v = get(inst.operands[0]);
     uint8_t* base = pointer(inst.operands[1]);
-    if (inst.op == Op::store) {
+    if (inst.op == Op::store || inst.op == Op::stream) {
       const int64_t count = inst.operands.size() > 2 ? integer(inst.operands[2]) : vec::kMaxLanes;
       for (int64_t i = 0; i < std::min<int64_t>(count, static_cast<int64_t>(v.size())); ++i)
         write(inst.dtype, base + i * bytes, v[static_cast<size_t>(i)]);
@@ -265,6 +265,7 @@ class Interpreter {
           out[static_cast<size_t>(i)] = read(inst.dtype, p + i * byte_size(inst.dtype));
         return out;
       }
+      case Op::address: out[0] = x(0)[0]; return out;
       case Op::load_ptr: std::memcpy(out.data(), pointer(inst.operands[0]), sizeof(void*)); return out;
       case Op::fetch_add: {
         uint8_t* p = pointer(inst.operands[0]);
@@ -279,6 +280,8 @@ class Interpreter {
                 read(inst.dtype, pointer(inst.operands[0]) + static_cast<int64_t>(x(1)[i]) * byte_size(inst.dtype));
         return out;
       case Op::store:
+      case Op::stream:
+      case Op::fence:
       case Op::scatter:
       case Op::prefetch:
       case Op::matrix_bf16:

@@ -2,6 +2,7 @@
 
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
@@ -229,6 +230,20 @@ class FunctionEmitter {
       case Op::ptr_add: return b_.CreatePtrAdd(x(0), x(1));
       case Op::load: return load(x(0), inst.dtype, t, inst.operands.size() > 1 ? x(1) : nullptr);
       case Op::store: store(x(0), x(1), inst.dtype, in(0), inst.operands.size() > 2 ? x(2) : nullptr); return nullptr;
+      case Op::stream: {
+        StoreInst* s = b_.CreateAlignedStore(narrow(x(0), inst.dtype, in(0)), x(1),
+                                             Align(static_cast<uint64_t>(in(0).lanes * byte_size(inst.dtype))));
+        s->setMetadata(LLVMContext::MD_nontemporal, MDNode::get(context_, ConstantAsMetadata::get(b_.getInt32(1))));
+        return nullptr;
+      }
+      case Op::fence:
+        // x86 keeps other stores in order by itself, so that a fence of LLVM's is none there.
+        if (target_.isa == Isa::avx2 || target_.isa == Isa::avx512)
+          intrinsic(Intrinsic::x86_sse_sfence, {}, {});
+        else
+          b_.CreateFence(AtomicOrdering::Release);
+        return nullptr;
+      case Op::address: return b_.CreatePtrToInt(x(0), b_.getInt64Ty());
       case Op::load_ptr: return b_.CreateAlignedLoad(b_.getPtrTy(), x(0), Align(8));
       case Op::fetch_add:
         return b_.CreateAtomicRMW(AtomicRMWInst::Add, x(0), x(1), Align(8), AtomicOrdering::AcquireRelease);

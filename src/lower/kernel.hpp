@@ -21,6 +21,8 @@ struct Kernel {
   sym::Pool& pool;  // a copy of the program's, with more symbols
   Builder& b;
   Scratch scratch;
+  const std::set<BufferId>& past_caches;    // roots
+  bool streams = false;                     // something is stored past the caches
   std::unordered_map<Expr, int> dims = {};  // position in call->extents
   // Each loop has a symbol of its own, with its exact range, counted from 0 in steps of 1; the program's symbols are
   // expressions of those, so what the pool can prove does not depend on how often a name is used.

@@ -203,7 +203,7 @@ void zero_tickets(const Program& program, const Plan& plan, const Machine& machi
   out.module.functions.emplace_back("tickets");
   vec::Builder builder(out.module.functions.back());
   sym::Pool pool = *plan.syms;
-  Kernel k{program, plan, machine, pool, builder, {}};
+  Kernel k{program, plan, machine, pool, builder, {}, {}};
   for (size_t d = 0; d < program.dims.size(); ++d) k.dims[program.dims[d]] = static_cast<int>(d);
   builder.for_each(k.emit(plan.workspace_bytes), k.emit(end), builder.i64(kTicketBytes), [&](Value at) {
     builder.store(builder.i64(0), builder.ptr_add(builder.workspace(), at), DType::i64);
@@ -239,6 +239,7 @@ Result<Lowered> lower(const tile::Program& program, const Machine& machine) {
       for (const BufferId id : used_roots(kernel, plan))
         if (const Buffer& b = program.buffer(id); b.place == Place::constant)
           out.constant_read[static_cast<size_t>(b.argument)] = true;
+  const std::set<BufferId> past_caches = outputs_past_caches(program, plan, machine);
   Expr tickets_end = plan.workspace_bytes;
   for (const bool once : {true, false})
     for (size_t i = 0; i < program.kernels.size(); ++i) {
@@ -254,11 +255,12 @@ Result<Lowered> lower(const tile::Program& program, const Machine& machine) {
       out.module.functions.emplace_back(function);
       vec::Builder builder(out.module.functions.back());
       sym::Pool pool = *plan.syms;
-      Kernel k{program, plan, machine, pool, builder, scratch};
+      Kernel k{program, plan, machine, pool, builder, scratch, past_caches};
       for (size_t d = 0; d < program.dims.size(); ++d) k.dims[program.dims[d]] = static_cast<int>(d);
       KernelLowering lowering{k, tickets_end};
       const Expr tasks = lowering.tasks(kernel.body);
       if (!lowering.bad.empty()) return lowering.bad;
+      if (k.streams) builder.fence();
       if (once && !pool.as_constant(tasks))
         return diagnose(Code::cannot_lower, kernel.name, "it runs once, but its tasks depend on run-time extents");
       // Over the plan's symbols: the kernel's own are gone after it.

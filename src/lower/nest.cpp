@@ -43,10 +43,15 @@ class NestEmitter {
 
   void run() {
     std::vector<Axis> axes;
-    for (const Axis& a : n_.axes) {
-      const Expr extent = k_.in(a.extent);
+    for (size_t i = 0; i < n_.axes.size();) {
+      // Axes that are one axis to all that is touched have one loop: its counter is the last one's index, the others
+      // are 0.
+      size_t last = i;
+      Expr extent = k_.in(n_.axes[i].extent);
+      for (; last + 1 < n_.axes.size() && one_axis(n_.axes[last], n_.axes[last + 1]); ++last)
+        extent = k_.pool.mul(extent, k_.in(n_.axes[last + 1].extent));
       const Expr t = k_.counter(extent);
-      k_.renamed[a.symbol] = t;
+      for (; i <= last; ++i) k_.renamed[n_.axes[i].symbol] = i < last ? k_.pool.constant(0) : t;
       axes.push_back({t, extent});
     }
     plan_ = plan_nest(k_, n_, axes);
@@ -70,6 +75,36 @@ class NestEmitter {
     std::vector<Value> p;
     int64_t step = 0;
   };
+
+  // Whether an index of the outer axis moves every address as many of the inner axis do, as often as that has elements.
+  bool one_axis(const Axis& outer, const Axis& inner) const {
+    sym::Pool& syms = k_.pool;
+    const auto mentioned = [&](Expr e) { return syms.mentions(e, outer.symbol) || syms.mentions(e, inner.symbol); };
+    const auto count = syms.as_constant(inner.extent);
+    if (!count || *count < 1 || !syms.as_constant(outer.extent)) return false;
+    if (std::any_of(n_.axes.begin(), n_.axes.end(), [&](const Axis& a) { return mentioned(a.extent); })) return false;
+    const auto fits = [&](BufferId id, std::span<const Expr> at) {
+      const Layout& l = k_.layout(id);
+      Expr step_out = syms.constant(0), step_in = step_out;
+      for (size_t d = 0; d < at.size(); ++d) {
+        if (!mentioned(at[d])) continue;
+        const auto by_outer = syms.stride(at[d], outer.symbol), by_inner = syms.stride(at[d], inner.symbol);
+        if (!by_outer || !by_inner || (l.panel > 0 && d + 1 == at.size())) return false;
+        step_out = syms.add(step_out, syms.mul(l.strides[d], *by_outer));
+        step_in = syms.add(step_in, syms.mul(l.strides[d], *by_inner));
+      }
+      return step_out == syms.mul(step_in, *count);
+    };
+    for (const Node& x : n_.nodes) {
+      if (const auto* v = std::get_if<IndexValue>(&x.what); v && mentioned(v->value)) return false;
+      const auto* l = std::get_if<Load>(&x.what);
+      if (!l || k_.buffer(l->buffer).place == Place::scalar) continue;
+      std::vector<Expr> at;
+      for (const Index& index : l->at) at.push_back(index.affine);
+      if (!fits(l->buffer, at)) return false;
+    }
+    return std::all_of(n_.stores.begin(), n_.stores.end(), [&](const Write& w) { return fits(w.buffer, w.at); });
+  }
 
   const Access& access_of_store(size_t s) const { return plan_.accesses[static_cast<size_t>(plan_.stores[s].access)]; }
   int depth() const { return static_cast<int>(plan_.axes.size()); }
@@ -173,6 +208,52 @@ class NestEmitter {
       enter(l);
       level(l + 1);
     };
+    const auto all = [&] { vectors(a, width, wide, iterate); };
+    if (const Value aligned = streams(l, a); aligned.valid()) {
+      b_.if_else(
+          aligned,
+          [&] {
+            streamed_ = true;
+            all();
+            streamed_ = false;
+            return std::vector<Value>{};
+          },
+          [&] {
+            all();
+            return std::vector<Value>{};
+          });
+    } else {
+      all();
+    }
+    lanes_ = {};
+  }
+
+  // Whether the rows that this loop stores begin at lines, where all of it goes past the caches; not valid: nothing
+  // does.
+  Value streams(int l, const Axis& a) {
+    constexpr int64_t kLine = 64;
+    streamed_stores_.assign(n_.stores.size(), false);
+    if (l + 1 < depth()) return {};
+    for (const auto& sums : accumulators_)
+      if (!sums.empty()) return {};
+    Value odd;
+    for (size_t s = 0; s < n_.stores.size(); ++s) {
+      const Access& x = access_of_store(s);
+      const int64_t bytes = plan_.lanes * byte_size(x.dtype);
+      if (n_.stores[s].accumulate || x.along != Along::contiguous || !k_.past_caches.count(k_.layout(x.buffer).root) ||
+          bytes < 16 || bytes > kLine || k_.pool.typical(a.extent) * byte_size(x.dtype) < 4 * kLine)
+        continue;
+      streamed_stores_[s] = true;
+      const Value at = b_.address(pointers_[static_cast<size_t>(l)][static_cast<size_t>(plan_.stores[s].access)].p[0]);
+      odd = odd.valid() ? b_.bit_or(odd, at) : at;
+    }
+    if (!odd.valid()) return {};
+    k_.streams = true;
+    return b_.eq(b_.bit_and(odd, b_.i64(kLine - 1)), b_.i64(0));
+  }
+
+  template <class F>
+  void vectors(const Axis& a, int64_t width, int64_t wide, F iterate) {
     if (const auto extent = k_.pool.as_constant(a.extent)) {
       const int64_t full = *extent / width * width, main = *extent / wide * wide;
       loop(b_.i64(0), b_.i64(main), b_.i64(wide), [&](Value i) { iterate(plan_.unroll, i, {}); });
@@ -188,7 +269,6 @@ class NestEmitter {
       }
       loop(main, extent_value, b_.i64(width), [&](Value i) { iterate(1, i, b_.sub(extent_value, i)); });
     }
-    lanes_ = {};
   }
 
   // ---- addresses
@@ -406,6 +486,7 @@ class NestEmitter {
     const Access& a = access_of_store(s);
     const Value p = address(plan_.stores[s].access, u);
     if (b_.lanes(v) == 1) return b_.store(v, p, a.dtype);
+    if (streamed_ && streamed_stores_[s] && !lanes_.count.valid()) return b_.stream(v, p, a.dtype);
     if (a.along == Along::contiguous) return b_.store(v, p, a.dtype, lanes_.count);
     b_.scatter(v, p,
                a.along == Along::general ? lane_index(a.offset, u) : b_.mul(b_.iota(plan_.lanes), b_.i64(a.stride)),
@@ -508,7 +589,9 @@ class NestEmitter {
   const Nest& n_;
   NestPlan plan_;
   Lanes lanes_ = {};
-  int here_ = -1;  // pointers_[here_ + 1] are those of the innermost loop entered
+  std::vector<bool> streamed_stores_;
+  bool streamed_ = false;  // they go past the caches here
+  int here_ = -1;          // pointers_[here_ + 1] are those of the innermost loop entered
   std::vector<std::vector<Pointer>> pointers_;
   std::vector<std::vector<Value>> values_;  // of each node: one a vector, or one
   std::vector<Value> splats_;

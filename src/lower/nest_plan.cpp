@@ -364,10 +364,22 @@ struct Planner {
     }
   }
 
+  // Whether an accumulation inside of the vector loop reads other pages at each step: as much as possible of each then.
+  bool steps_over_pages() const {
+    const auto inner = static_cast<size_t>(out.vector_level) + 1;
+    if (inner >= out.axes.size()) return false;
+    constexpr int64_t kPage = 4096;
+    return std::any_of(out.accesses.begin(), out.accesses.end(), [&](const Access& a) {
+      const auto s = k.pool.stride(a.offset, out.axes.back().symbol);
+      return s && k.pool.typical(*s) * byte_size(a.dtype) >= kPage;
+    });
+  }
+
   int unroll(const Choice& c) const {
     if (c.slow) return 1;
     const bool many = k.machine.vector_registers >= 32;
     int most = c.vector_cost <= (many ? 24 : 6) ? 4 : c.vector_cost <= (many ? 60 : 24) ? 2 : 1;
+    if (most == 4 && c.vector_cost <= 6 && steps_over_pages()) most = many ? 16 : 8;
     const Expr extent = out.axes[static_cast<size_t>(out.vector_level)].extent;
     const int64_t vectors = k.pool.bounds(extent).hi / c.lanes;
     if (vectors < 1) return 1;

@@ -38,6 +38,27 @@ void collect(const std::vector<Statement>& body, std::set<BufferId>& used) {
         });
 }
 
+// What is read, or written otherwise than by plain stores.
+void collect_read(const std::vector<Statement>& body, std::set<BufferId>& read) {
+  for (const Statement& s : body)
+    match(
+        s.what, [&](const For& f) { collect_read(f.body, read); },
+        [&](const Nest& n) {
+          for (const Node& x : n.nodes)
+            if (const auto* l = std::get_if<Load>(&x.what)) read.insert(l->buffer);
+          for (const Write& w : n.stores)
+            if (w.accumulate) read.insert(w.buffer);
+        },
+        [&](const Matmul& m) {
+          read.insert({m.a.buffer, m.b.buffer, m.c.buffer});
+          if (m.init == Matmul::Init::scaled) read.insert(m.scale);
+        },
+        [&](const Let& l) {
+          read.insert(l.buffer);
+          collect_read(l.body, read);
+        });
+}
+
 // What the loops and nests end at.
 void loop_ends(const std::vector<Statement>& body, std::set<Expr>& ends) {
   for (const Statement& s : body)
@@ -263,6 +284,23 @@ std::set<BufferId> used_roots(const tile::Kernel& kernel, const Plan& plan) {
   collect(kernel.body, used);
   for (const BufferId id : used) roots.insert(plan.layout(id).root);
   return roots;
+}
+
+std::set<BufferId> outputs_past_caches(const tile::Program& program, const Plan& plan, const Machine& machine) {
+  int64_t all = 0;
+  std::set<BufferId> read, roots, out;
+  for (const tile::Kernel& k : program.kernels) collect_read(k.body, read);
+  for (const BufferId id : read) roots.insert(plan.layout(id).root);
+  for (uint32_t i = 0; i < program.buffers.size(); ++i) {
+    const BufferId id(i);
+    const Place place = program.buffer(id).place;
+    if (plan.layout(id).root != id || place == Place::scratch || place == Place::scalar) continue;
+    const int64_t bytes = plan.syms->typical(plan.layout(id).bytes);
+    all += bytes;
+    if (place == Place::output && !roots.count(id) && bytes >= machine.l2_bytes) out.insert(id);
+  }
+  if (all <= machine.l3_bytes / 4 * 3) out.clear();  // what a program gets of a cache that others share
+  return out;
 }
 
 Scratch plan_scratch(const tile::Program& program, const tile::Kernel& kernel, const Plan& plan) {

@@ -42,6 +42,10 @@ Result<Plan> plan_memory(const tile::Program& program);
 // The buffers that a kernel reads or writes, aliases resolved.
 std::set<BufferId> used_roots(const tile::Kernel& kernel, const Plan& plan);
 
+// Outputs that are only stored to, element by element, in a program whose arguments do not fit the caches: past these,
+// so that no line is read before it is overwritten.
+std::set<BufferId> outputs_past_caches(const tile::Program& program, const Plan& plan, const Machine& machine);
+
 // Offsets of the scratch buffers that a kernel uses (by root buffer) and their bytes in all.
 struct Scratch {
   std::vector<Expr> offsets;  // not valid: not used

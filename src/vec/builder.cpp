@@ -400,6 +400,23 @@ void Builder::matrix_bf16(std::span<const Value> operands, int row_tiles, int co
   inst.indices = {row_tiles, column_tiles, add ? 1 : 0};
   append(std::move(inst), {});
 }
+Value Builder::address(Value ptr) {
+  CHECK(type(ptr) == kPtr, "address");
+  Inst inst{Op::address};
+  inst.operands = {ptr};
+  return append(std::move(inst), {&kI64, 1})[0];
+}
+
+void Builder::stream(Value value, Value ptr, DType dtype) {
+  CHECK(type(ptr) == kPtr && type(value).elem == elem_of(dtype), "stream of {} as {}", print(type(value)), name(dtype));
+  Inst inst{Op::stream};
+  inst.dtype = dtype;
+  inst.operands = {value, ptr};
+  append(std::move(inst), {});
+}
+
+void Builder::fence() { append(Inst{Op::fence}, {}); }
+
 void Builder::prefetch(Value ptr, int locality) {
   CHECK(type(ptr) == kPtr && locality >= 0 && locality <= 3, "prefetch");
   Inst inst{Op::prefetch};

@@ -106,6 +106,10 @@ class Builder {
   void scatter(Value value, Value base, Value indices, DType dtype, Value mask = {});
   // A block of a product by the matrix unit: vec.hpp says what stands where.
   void matrix_bf16(std::span<const Value> operands, int row_tiles, int column_tiles, bool add);
+  Value address(Value ptr);  // i64
+  // A store of all lanes past the caches, to a multiple of the vector's size; a fence before other threads may read it.
+  void stream(Value value, Value ptr, DType dtype);
+  void fence();
   void prefetch(Value ptr, int locality = 3);  // 3 keeps the line in L1, 2 in L2, 1 in L3, 0 non-temporal
 
   // for (i = lo; i < hi; i += step): the body gets i and the carried values, and returns the next ones. step > 0.

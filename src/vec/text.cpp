@@ -12,7 +12,9 @@ namespace cleave::vec {
 namespace {
 
 bool has_fn(Op op) { return op == Op::apply || op == Op::reduce; }
-bool has_dtype(Op op) { return op == Op::load || op == Op::store || op == Op::gather || op == Op::scatter; }
+bool has_dtype(Op op) {
+  return op == Op::load || op == Op::store || op == Op::stream || op == Op::gather || op == Op::scatter;
+}
 bool has_indices(Op op) {
   return op == Op::shuffle || op == Op::extract || op == Op::insert || op == Op::prefetch || op == Op::matrix_bf16;
 }

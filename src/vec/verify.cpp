@@ -171,6 +171,16 @@ class Verifier {
         if (operand(i, 1) != kPtr) return must_be("the address", operand(i, 1), kPtr);
         if (i.operands.size() == 3 && operand(i, 2) != kI64) return must_be("the count", operand(i, 2), kI64);
         return must_be("the value", operand(i, 0), type_of(i.dtype, operand(i, 0).lanes));
+      case Op::stream: {
+        if (operand(i, 1) != kPtr) return must_be("the address", operand(i, 1), kPtr);
+        const int64_t bytes = operand(i, 0).lanes * byte_size(i.dtype);
+        if (bytes < 16 || bytes > 64 || (bytes & (bytes - 1)) != 0) return "stores a vector of 16, 32 or 64 bytes";
+        return must_be("the value", operand(i, 0), type_of(i.dtype, operand(i, 0).lanes));
+      }
+      case Op::fence: return "";
+      case Op::address:
+        if (operand(i, 0) != kPtr) return must_be("the address", operand(i, 0), kPtr);
+        return must_be("the result", result(i), kI64);
       case Op::load_ptr:
         if (operand(i, 0) != kPtr) return must_be("the address", operand(i, 0), kPtr);
         return must_be("the result", result(i), kPtr);

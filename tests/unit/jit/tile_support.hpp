@@ -32,13 +32,23 @@ inline std::vector<Isa> isas() {
 
 constexpr size_t kGuard = 128;
 
-// Bytes of random elements with guards on both sides.
+template <class T>
+struct InLines {  // allocates at multiples of 64 bytes
+  using value_type = T;
+  static constexpr std::align_val_t kLine{64};
+  T* allocate(size_t n) { return static_cast<T*>(::operator new(n * sizeof(T), kLine)); }
+  void deallocate(T* p, size_t) { ::operator delete(p, kLine); }
+  bool operator==(const InLines&) const { return true; }
+};
+
+// Bytes of random elements with guards on both sides; they begin a line, or `shift` bytes behind.
 struct Memory {
-  std::vector<std::byte> bytes;
+  std::vector<std::byte, InLines<std::byte>> bytes;
+  size_t shift = 0;
   int64_t count = 0;
   DType dtype = DType::f32;
-  std::byte* data() { return bytes.data() + kGuard; }
-  size_t size() const { return bytes.size() - 2 * kGuard; }
+  std::byte* data() { return bytes.data() + kGuard + shift; }
+  size_t size() const { return bytes.size() - 2 * kGuard - shift; }
   bool guarded() const {
     for (size_t i = 0; i < kGuard; ++i)
       if (bytes[i] != std::byte{0xa5} || bytes[bytes.size() - 1 - i] != std::byte{0xa5}) return false;
@@ -50,7 +60,8 @@ inline Memory random_memory(const lower::Argument& a, const lower::Lowered& l, c
   m.dtype = a.dtype;
   m.count = 1;
   for (const int64_t e : l.shape(a, how.extents)) m.count *= e;
-  m.bytes.assign(static_cast<size_t>(m.count * byte_size(a.dtype)) + 2 * kGuard, std::byte{0xa5});
+  m.shift = rng.chance(0.5) ? 0 : 16;
+  m.bytes.assign(static_cast<size_t>(m.count * byte_size(a.dtype)) + 2 * kGuard + m.shift, std::byte{0xa5});
   for (int64_t i = 0; i < m.count; ++i) {
     void* p = m.data() + i * byte_size(a.dtype);
     if (a.dtype == DType::boolean)
@@ -176,6 +187,13 @@ struct TileCase {
   }
 };
 
+// Every other program is made for a machine without caches: what it stores goes past them.
+inline Machine machine_for(Isa isa, uint64_t seed) {
+  Machine m = with_isa(host_machine(), isa);
+  if (seed % 2 == 1) m.l2_bytes = m.l3_bytes = 0;
+  return m;
+}
+
 // Compiles, runs and compares; a failure names the text. Code for another architecture runs under an emulator.
 inline void compare(const std::string& text, const Compared& how, uint64_t seed, Isa isa) {
   const SourceText source{"test", text};
@@ -185,13 +203,14 @@ inline void compare(const std::string& text, const Compared& how, uint64_t seed,
   ASSERT_TRUE(target.ok());
   const std::string where = fmt::format(" on {}, seed {}\n{}", name(isa), seed, text);
   if (!target->runs_here()) {
-    const auto lowered = lower::lower(*program, with_isa(host_machine(), isa));
+    const auto lowered = lower::lower(*program, machine_for(isa, seed));
     ASSERT_TRUE(lowered.ok()) << render(lowered.errors(), nullptr) << text;
     TileCase(*program, *lowered, how, seed, where).run_emulated(*target);
     return;
   }
   jit::BuildOptions options;
   options.code.target = *target;
+  options.machine = machine_for(isa, seed);
   auto built = jit::build(*program, options);
   ASSERT_TRUE(built.ok()) << render(built.errors(), nullptr) << text;
   TileCase(*program, built->lowered(), how, seed, where).run_natively(*built);

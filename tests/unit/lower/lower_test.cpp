@@ -42,6 +42,38 @@ std::string chain(int length, const std::string& extent, const std::string& dims
                      extent, buffers, kernels);
 }
 
+// What does not fit the caches is stored past them where rows begin at lines; not what is read again, or small.
+TEST(Lower, StoresPastTheCaches) {
+  const auto text = [](int rows, const std::string& more = "") {
+    return fmt::format(
+        "tile t {{ input X: f32[{0}, 1000] argument 0 output Y: f32[{0}, 1000] argument 0 output Z: f32[1000] argument "
+        "1 "
+        "kernel a {{ parallel i in 0..{0} {{ nest (j < 1000) {{ Y[i, j] = exp(X[i, j]) }} }} }} {1} }}",
+        rows, more);
+  };
+  const std::string large = code(text(10000));
+  EXPECT_EQ(count(large, "stream.f32"), 2u) << large;  // vectors of a step
+  EXPECT_EQ(count(large, "store.f32"), 4u);            // the rest of the row; all of rows that begin elsewhere
+  EXPECT_EQ(count(large, "fence"), 1u);
+  EXPECT_EQ(count(code(text(200)), "stream"), 0u);
+  EXPECT_EQ(count(code(text(10000, "kernel b { nest (j < 1000, i < 10000) { Z[j] fresh += Y[i, j] } }")), "stream"),
+            0u);
+}
+
+// Axes that are one axis to all that is touched run as one loop: rows of 5 become vectors of 16.
+TEST(Lower, JoinsAxesThatLieBehindEachOther) {
+  const auto vectors = [](const std::string& nest) {
+    return count(code("tile t { input X: f32[64, 3, 5] argument 0 input V: f32[3, 5] argument 1 "
+                      "output Y: f32[64, 3, 5] argument 0 output Z: f32[3, 64, 5] argument 1 kernel a { nest " +
+                      nest + " } }"),
+                 "f32x16") > 0;
+  };
+  EXPECT_TRUE(vectors("(i < 64, j < 3, k < 5) { Y[i, j, k] = exp(X[i, j, k]) }"));
+  EXPECT_FALSE(vectors("(i < 64, j < 3, k < 5) { Z[j, i, k] = exp(X[i, j, k]) }"));
+  EXPECT_FALSE(vectors("(i < 64, j < 3, k < 4) { Y[i, j, k] = exp(X[i, j, k]) }"));
+  EXPECT_FALSE(vectors("(i < 64, j < 3, k < 5) { Y[i, j, k] = mul(X[i, j, k], cast(index(k), f32)) }"));
+}
+
 TEST(Lower, SharesWorkspaceOfKernelsThatAreApart) {
   EXPECT_EQ(lowered(chain(2, "16", ""))->workspace_bytes, 64);
   EXPECT_EQ(lowered(chain(3, "16", ""))->workspace_bytes, 128);
