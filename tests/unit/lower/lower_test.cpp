@@ -55,6 +55,7 @@ TEST(Lower, StoresPastTheCaches) {
   EXPECT_EQ(count(large, "stream.f32"), 2u) << large;  // vectors of a step
   EXPECT_EQ(count(large, "store.f32"), 4u);            // the rest of the row; all of rows that begin elsewhere
   EXPECT_EQ(count(large, "fence"), 1u);
+  EXPECT_EQ(count(code(text(10000), Isa::avx2), "stream.f32"), 3u);  // and the last vector
   EXPECT_EQ(count(code(text(200)), "stream"), 0u);
   EXPECT_EQ(count(code(text(10000, "kernel b { nest (j < 1000, i < 10000) { Z[j] fresh += Y[i, j] } }")), "stream"),
             0u);
