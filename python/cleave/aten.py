@@ -96,6 +96,12 @@ class Emitter:
             raise refuse("a number that depends on dimensions")
         return arg
 
+    def span(self, arg) -> tuple:
+        """The lowest and the highest value of an int."""
+        arg = self.meta(arg)
+        bounds = arg.node.shape_env.bound_sympy(arg.node.expr) if isinstance(arg, torch.SymInt) else None
+        return (arg, arg) if bounds is None else (bounds.lower, bounds.upper)
+
     def ints(self, arg, rank=None) -> list:
         values = [self.number(a) for a in (arg if isinstance(arg, (list, tuple)) else [arg])]
         return values * rank if rank is not None and len(values) == 1 else values
@@ -103,15 +109,17 @@ class Emitter:
     # -- values -------------------------------------------------------------------------------------------------------
     def add(self, op, *operands, **attributes):
         least = attributes["k"] if op == "topk" else 1 if op in _EXTREMA else 0
-        if isinstance(least, int) and least > 0:
-            shape = self.builder.shape(operands[0])
-            axes = attributes.get("axes", [attributes["axis"]] if "axis" in attributes else range(len(shape)))
-            for n in [shape[axis] for axis in axes]:
-                if isinstance(n, str):
-                    self.doubtful |= not n.isidentifier()
-                    self.occupied |= {n: max(least, self.occupied.get(n, 0))} if n.isidentifier() else {}
+        shape = self.builder.shape(operands[0]) if least else []
+        for axis in attributes.get("axes", [attributes["axis"]] if "axis" in attributes else range(len(shape))) if least else ():
+            self.at_least(shape[axis], least)
         out = self.builder.add(op, list(operands), attributes)
         return out[0] if len(out) == 1 else tuple(out)
+
+    def at_least(self, extent, least, doubt=True):
+        """What is made needs an extent of `least` or more; without it nothing can be made, if there is doubt."""
+        if isinstance(extent, str) and isinstance(least, int) and least > 0:
+            self.doubtful |= doubt and not extent.isidentifier()
+            self.occupied |= {extent: max(least, self.occupied.get(extent, 0))} if extent.isidentifier() else {}
 
     def value(self, arg, dtype=None):
         """The value of a node or of a number, cast to `dtype`."""
@@ -545,13 +553,12 @@ def _narrow(e, x, axis, start, length):
 @row("aten.select")
 def _select(e, x, axis, index):
     axis = e.axis(axis, e.rank(x))
+    size, (low, high) = e.shape(x)[axis], e.span(index)
+    if low < 0 <= high:
+        raise refuse("aten.select at a place that is counted from the front or from the end, as dimensions have it")
     index = e.number(index)
-    if isinstance(index, str):
-        raise refuse("aten.select at a place that depends on dimensions")
-    size = e.shape(x)[axis]
-    start = index if index >= 0 else (size + index if isinstance(size, int) else f"{size} - {-index}")
-    stop = start + 1 if isinstance(start, int) else f"{start} + 1"
-    cut = e.add("slice", e.value(x), axes=[axis], starts=[start], stops=[stop])
+    start = plus(size, index) if high < 0 else index
+    cut = e.add("slice", e.value(x), axes=[axis], starts=[start], stops=[plus(start, 1)])
     return e.add("squeeze", cut, axes=[axis])
 
 
@@ -615,15 +622,24 @@ def _flip(e, x, axes):
 
 
 def _mirrored(e, x, amounts, mode):
-    """Padding with what is there: for each padded axis, where each place of the result comes from."""
+    """Padding with what is there, or by amounts that depend on dimensions: for each padded axis, where each place of the result comes
+    from. `mode`: PyTorch's, or the number that is around."""
     v, rank = e.value(x), e.rank(x)
     for i in range(len(amounts) // 2):
-        axis = rank - 1 - i
-        if not any(amounts[2 * i:2 * i + 2]):
+        axis, around = rank - 1 - i, amounts[2 * i:2 * i + 2]
+        if not any(e.ints(around)):
             continue
+        if isinstance(mode, str):
+            tight = {"reflect": 1, "circular": 0}.get(mode)
+            known = [n for n in e.ints(around) if isinstance(n, int) and tight is not None]
+            e.at_least(e.shape(x)[axis], max([1, *(n + tight for n in known)]), doubt=False)
         size = e.value(e.meta(x).shape[axis], "i64")
-        at = e.add("sub", e.add("iota", shape=[e.shape()[axis]], axis=0, dtype="i64"), e.value(amounts[2 * i], "i64"))
-        if mode == "circular":
+        at = e.add("sub", e.add("iota", shape=[e.shape()[axis]], axis=0, dtype="i64"), e.value(around[0], "i64"))
+        if not isinstance(mode, str):  # the place behind the last element holds the number
+            none = [0] * rank
+            v = e.add("pad", v, low=none, high=none[:axis] + [1] + none[axis + 1:], value=mode)
+            at = e.add("where", e.add("logical_or", e.fn("lt", at, 0.0), e.add("ge", at, size)), size, at)
+        elif mode == "circular":
             at = e.add("mod", at, size)
         elif mode == "replicate":
             at = e.add("min", e.fn("max", at, 0.0), e.fn("sub", size, 1.0))
@@ -639,15 +655,15 @@ def _mirrored(e, x, amounts, mode):
 @row("aten.constant_pad_nd", "aten.pad")
 def _pad(e, x, amounts, *rest):
     if rest and isinstance(rest[0], str) and rest[0] != "constant":
-        return _mirrored(e, x, e.ints(amounts), rest[0])
-    value = [r for r in rest if isinstance(r, (int, float))]
+        return _mirrored(e, x, amounts, rest[0])
+    value = next((float(r) for r in rest if isinstance(r, (int, float))), 0.0)
+    if any(isinstance(n, str) for n in e.ints(amounts)):
+        return _mirrored(e, x, amounts, value)
     rank, amounts = e.rank(x), e.ints(amounts)
     low, high = [0] * rank, [0] * rank
     for i in range(len(amounts) // 2):
         low[rank - 1 - i], high[rank - 1 - i] = amounts[2 * i], amounts[2 * i + 1]
-    if any(isinstance(n, str) for n in low + high):
-        raise refuse("aten.pad by amounts that depend on dimensions")
-    return e.add("pad", e.value(x), low=low, high=high, value=float(value[0]) if value else 0.0)
+    return e.add("pad", e.value(x), low=low, high=high, value=value)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -105,15 +105,21 @@ def _cumulative(e, x, axis, dtype=None):
 
 @row("aten.cummax", "aten.cummin")
 def _running_extremum(e, x, axis):
-    if e.wanted(1):
-        raise refuse(f"{e.node.target} for its positions")
     if e.rank(x) == 0:
-        return e.value(x), NOT_MADE
-    v, largest = e.value(x), e.node.target._overloadpacket.__name__ == "cummax"
-    if not largest and e.dtype(x)[0] not in "fb":
-        raise refuse(f"{e.node.target} of integers")
-    v = e.add("cummax", v if largest else e.add("neg", v), axis=e.axis(axis, e.rank(x)))
-    return v if largest else e.add("neg", v), NOT_MADE
+        return e.value(x), e.literal(0, "i64")
+    axis = e.axis(axis, e.rank(x))
+    kind, largest = e.dtype(x), e.node.target._overloadpacket.__name__ == "cummax"
+    real = kind[0] in "fb" and kind != "bool"
+    turned = lambda t: t if largest else e.add("neg", t) if real else e.fn("sub", e.add("neg", t), 1.0)  # -1 - x, in range for all integers
+    v = turned(e.cast(e.value(x), "u8" if kind == "bool" else kind))
+    top = e.add("cummax", v, axis=axis)
+    out = e.cast(turned(top), kind)
+    if not e.wanted(1):
+        return out, NOT_MADE
+    # The last place so far that held the extremum of its time, or NaN.
+    record = e.add("logical_or", e.add("ge", v, top), e.add("isnan", v)) if real else e.add("ge", v, top)
+    places = e.add("iota", shape=list(e.builder.shape(v)), axis=axis, dtype="i64")
+    return out, e.add("cummax", e.fn("where", record, places, 0.0), axis=axis)
 
 
 @row("aten.logsumexp")

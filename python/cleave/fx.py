@@ -441,7 +441,8 @@ def _export(what, args, kwargs, dynamic_shapes) -> Exported:
         with torch.no_grad():
             program = torch.export.export(module, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
     except Exception as error:  # torch.export raises many kinds
-        hint = ("torch.export.draft_export(...) explains what it could not trace" if args or kwargs else
+        hint = ("torch.export.Dim.AUTO instead of the Dim: a condition on sizes is then asked at each call" if "Constraints violated" in str(error) else
+                "torch.export.draft_export(...) explains what it could not trace" if args or kwargs else
                 "PyTorch traces it on example arguments, a tuple behind it: (module, (x,))")
         raise InvalidError(f"torch.export: {error}", hint=hint) from error
     axes = _declared_axes(module, tuple(args), dict(kwargs or {}), dynamic_shapes)

@@ -318,6 +318,38 @@ class Modules(unittest.TestCase):
         with self.assertRaisesRegex(cleave.InvalidError, r"here more\[0\].shape\[0\] is 4, k.shape\[0\] is 4|here k.* is 4, more.* is 4"):
             program({"a": [np.ones(3, np.float32)]}, np.ones(4, np.float32), k=np.ones(4, np.float32))
 
+    def test_places_and_amounts_that_dimensions_give(self):
+        ints = lambda x, to: (x * 40).clamp(-99, 99).round().to(to)
+        rough = lambda x: torch.where(x > 1, torch.nan, x.round())
+        cases = [  # program of x: f32[n, 6], the rows that it serves; others eager refuses, or tracing did for all
+            *((lambda x, a=a, v=v: F.pad(x, a(x.shape[0]), value=v), (0, 1, 2, 8, 9)) for a, v in (
+                (lambda n: (0, 0, 0, n), 0.0), (lambda n: (0, 0, n // 2, 3), 1.5), (lambda n: (1, 2, n % 3, 8 - n), 2.5), (lambda n: (0, 0, 8 - n, 1), -1.0))),
+            (lambda x: x[x.shape[0] // 2] * x[0], (1, 2, 9)), (lambda x: x[x.shape[0] - 1], (1, 9)), (lambda x: x[-1 - x.shape[0] // 2], (1, 2, 9)),
+            (lambda x: F.pad(x.T, (x.shape[0], 1), mode="replicate"), (1, 2, 9)), (lambda x: F.pad(x.T, (x.shape[0] // 2, 1), mode="reflect"), (2, 3, 9)),
+            (lambda x: F.pad(x.T, (1, 2), mode="replicate"), (1, 9)), (lambda x: F.pad(x.T, (1, 2), mode="circular"), (2, 9)),
+            (lambda x: F.pad(x.T, (1, 2), mode="reflect"), (3, 9)),
+            *((lambda x, f=f, make=make: f(make(x), 0), (0, 1, 2, 9)) for f in (torch.cummax, torch.cummin) for make in (
+                lambda x: x, rough, lambda x: x.half(), lambda x: x > 0, *(lambda x, to=to: ints(x, to) for to in (torch.int8, torch.int64)),
+                lambda x: ints(x.abs(), torch.uint8), lambda x: torch.where(x > 0, -2**63, 3)))]
+        for at, (f, rows) in enumerate(cases):
+            program = cleave.compile(f, (torch.randn(5, 6),), dynamic_shapes=({0: torch.export.Dim.AUTO},), threads=1, search=False)
+            for n in rows:
+                x = torch.randn(n, 6)
+                with self.subTest(case=at, rows=n):
+                    torch.testing.assert_close(program(x), f(x), equal_nan=True)
+            if rows[0]:
+                with self.assertRaises(cleave.InvalidError, msg=f"case {at}"):
+                    program(torch.randn(rows[0] - 1, 6))
+        n = torch.export.Dim("n", max=64)
+        halved = lambda x: x.view(x.shape[0] // 2, 12)
+        program = cleave.compile(halved, (torch.randn(8, 6),), dynamic_shapes=({0: 2 * n},), threads=1, search=False)
+        self.assertEqual(program(torch.ones(6, 6)).shape, (3, 12))
+        for f, dim, hint in ((halved, torch.export.Dim.AUTO, r"2 \* torch.export.Dim"), (lambda x: x[x.shape[0] // 2], n, "Dim.AUTO"),
+                             (lambda x: x[x.shape[0] % 7 - 3], torch.export.Dim.AUTO, "torch.compile")):
+            with self.assertRaises(cleave.Error) as caught:
+                cleave.compile(f, (torch.randn(8, 6),), dynamic_shapes=({0: dim},))
+            self.assertRegex(caught.exception.hint, hint)
+
     def test_extents_of_0_and_1(self):
         # torch.export writes 2.. for what it has not looked at, and lets 0 and 1 pass at the call.
         def f(x):
