@@ -238,11 +238,8 @@ class FunctionEmitter {
       }
       case Op::fence:
         // x86 keeps other stores in order by itself, so that a fence of LLVM's is none there.
-        if (target_.isa == Isa::avx2 || target_.isa == Isa::avx512)
-          intrinsic(Intrinsic::x86_sse_sfence, {}, {});
-        else
-          b_.CreateFence(AtomicOrdering::Release);
-        return nullptr;
+        if (target_.isa != Isa::avx2 && target_.isa != Isa::avx512) return b_.CreateFence(AtomicOrdering::Release);
+        return intrinsic(Intrinsic::x86_sse_sfence, {}, {});
       case Op::address: return b_.CreatePtrToInt(x(0), b_.getInt64Ty());
       case Op::load_ptr: return b_.CreateAlignedLoad(b_.getPtrTy(), x(0), Align(8));
       case Op::fetch_add:
