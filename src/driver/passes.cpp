@@ -83,6 +83,15 @@ std::vector<std::pair<sym::Expr, sym::Expr>> slice_bounds(const graph::Graph& g,
   return out;
 }
 
+// Whether an extent is not negative for these values of dimensions.
+bool holds_at(const sym::Pool& syms, sym::Expr extent, const std::map<std::string, int64_t>& values) {
+  sym::Pool fixed = syms;
+  for (const sym::Expr d : syms.symbols_of(extent))
+    if (const auto at = values.find(syms.symbol_name(d)); at != values.end())
+      fixed.set_range(d, {at->second, at->second});
+  return fixed.bounds(extent).lo >= 0;
+}
+
 // The ranges of dimensions begin there. An error where one is tuned for less.
 Diagnostics begin_at(Compilation& c, const std::map<std::string, int64_t>& lows, std::string_view why) {
   sym::Pool& syms = c.bound->syms();
@@ -119,8 +128,13 @@ Diagnostics begin_where_shapes_hold(Compilation& c) {
     if (n.op != graph::Op::slice) continue;
     for (const auto& [bound, room] : slice_bounds(g, n)) {
       if (syms.bounds(room).lo >= 0 || syms.symbols_of(room).size() != 1) continue;  // others are known at a call
+      // Where it stays inside for the typical value but not from there on, as far as bounds tell, a call knows.
+      const auto lows = least_dims(syms, room);
+      const bool higher =
+          std::any_of(lows.begin(), lows.end(), [&](const auto& l) { return l.second > c.typical.at(l.first); });
+      if (higher && holds_at(syms, room, c.typical)) continue;
       const auto why = fmt::format("a slice begins or ends at {}", syms.print(bound));
-      if (Diagnostics bad = begin_at(c, least_dims(syms, room), why); !bad.empty()) return bad;
+      if (Diagnostics bad = begin_at(c, lows, why); !bad.empty()) return bad;
     }
   }
   return {};

@@ -488,6 +488,16 @@ int64_t pad_source(const std::string& mode, int64_t at, int64_t n) {
   return std::min(folded, period - folded);
 }
 
+// The same for each place of an open axis of n elements, `low` of the places before them.
+ValueId pad_sources(Maker& m, const std::string& mode, sym::Expr n, int64_t low, int64_t high) {
+  const ValueId at = m.add(m.iota({m.context().syms().add(n, low + high)}, 0, DType::i64), static_cast<double>(-low));
+  const ValueId size = m.extent_value(n, DType::i64), last = m.add(size, -1);
+  if (mode == "edge") return m.fn(Fn::min, {m.fn(Fn::max, {at, m.like(0, at)}), last});
+  if (mode == "wrap") return m.fn(Fn::mod, {at, size});
+  const ValueId period = m.fn(Fn::max, {m.mul(last, 2), m.like(1, last)}), folded = m.fn(Fn::mod, {at, period});
+  return m.fn(Fn::min, {folded, m.sub(period, folded)});
+}
+
 }  // namespace
 
 // Before opset 11 pads and value are attributes; negative pads cut off.
@@ -542,6 +552,11 @@ Result<Values> import_pad(NodeContext& c) {
   }
   for (size_t a = 0; a < rank && m.ok(); ++a) {
     if (low[a] == 0 && high[a] == 0) continue;
+    if (!c.syms().as_constant(m.shape(x)[a])) {
+      const sym::Expr n = m.shape(x)[a];
+      x = m.gather(x, pad_sources(m, mode, n, low[a], high[a]), static_cast<int64_t>(a));
+      continue;
+    }
     const int64_t n = m.constant(m.shape(x)[a], "an axis that is padded with its own elements");
     const int64_t length = low[a] + n + high[a];
     if (m.ok() && (n < 1 || length < 0 || length > kMaxExtent))

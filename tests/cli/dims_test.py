@@ -173,6 +173,15 @@ class Dims(CliTest):
         self.fails(3, "error[CLV2005]: `X`: the extent A - B may be negative in the ranges of its dimensions", "optimize", path,
                    "--dim", "A=0..64@5", "--dim", "B=0..64@3")
         self.ok("schedule", path, "--dim", "A=4..64@5", "--dim", "B=0..4@3")
+        # Of 3k + 1 rows two slices are the whole; of others the second leaves it, wherever a range begins: the call says so.
+        path = self.file("parts.graph", "graph parts {\n  dim A\n  input X: f32[A]\n  output Y = slice(X, axes=[0], starts=[0], stops=[2*(A//3) + 1])\n"
+                         "  output Z = slice(X, axes=[0], starts=[2*(A//3) + 1], stops=[3*(A//3) + 1])\n}\n")
+        out = str(self.folder / "parts")
+        self.json("optimize", path, "--dim", "A=0..64@10", "--deterministic", "--threads", "1", "-o", out)
+        for rows in (10, 13, 2):
+            self.json("run", out, "--dim", f"A={rows}", "--check", "--threads", "1")
+        self.fails(3, "error[CLV2005]: `slice`: the bound 13 is outside 0..12 of axis 0", "run", out, "--dim", "A=12")
+        self.fails(2, "error[CLV2014]: the dimension `A` is 12", "optimize", path, "--dim", "A=0..64@12", "--budget", "1c")
 
     def test_products_of_the_longest_dimensions(self):
         path = self.file("flat.graph", """graph flat {

@@ -214,6 +214,47 @@ TEST(OnnxWindow, ResizingBackAndForth) {
 }
 
 // Axes whose extent does not change may be open: a batch, and what the sizes take over from the shape.
+TEST(OnnxWindow, OpenAxesArePaddedWithTheirOwnElements) {
+  for (const char* mode : {"edge", "reflect", "wrap"})
+    for (const std::vector<int64_t>& pads :
+         {std::vector<int64_t>{2, 1, 3, 0}, {0, 0, 7, 2}, {-1, 1, 2, 0}, {0, 0, -1, 0}}) {
+      const auto padded = [&](const std::string& rows) {
+        OnnxModel m;
+        m.input("x", {rows, "3"}).ints("p", pads);
+        m.node("Pad", {"x", "p"}, {"y"}, {{"mode", std::string(mode)}}).output("y");
+        return m.import();
+      };
+      for (const int64_t n : {1, 2, 5}) {
+        const auto open = padded("n"), fixed = padded(std::to_string(n));
+        ASSERT_TRUE(open.ok() && fixed.ok()) << render(open.errors(), nullptr);
+        const auto x = counted({n, 3});
+        const auto got = oracle::evaluate(graph::bind(*open, {{"n", n}}).value(), {{"x", x}});
+        const auto want = oracle::evaluate(*fixed, {{"x", x}});
+        ASSERT_TRUE(got.ok() && want.ok());
+        EXPECT_EQ((*got)[0].extents, (*want)[0].extents);
+        EXPECT_EQ((*got)[0].reals, (*want)[0].reals) << mode << " " << n;
+      }
+    }
+}
+
+TEST(OnnxWindow, PaddingThatKeepsExtentsNeedsNumbersWhereItStrides) {
+  const auto pooled = [](int64_t stride, const char* mode) {
+    OnnxModel m;
+    m.input("x", {"1", "1", "n"});
+    m.node("MaxPool", {"x"}, {"y"},
+           {{"kernel_shape", std::vector<int64_t>{3}},
+            {"strides", std::vector<int64_t>{stride}},
+            {"auto_pad", std::string(mode)}});
+    m.output("y");
+    return m.import();
+  };
+  for (const char* mode : {"SAME_UPPER", "SAME_LOWER"}) {
+    EXPECT_TRUE(pooled(1, mode).ok());
+    EXPECT_THAT(render(pooled(2, mode).errors(), nullptr),
+                HasSubstr("an axis that is padded to keep its extent has to be a number, it is n"));
+  }
+}
+
 TEST(OnnxWindow, ResizingLeavesOpenAxesAlone) {
   const Tensor x = counted({2, 1, 2, 3});
   const auto out_of = [&](const std::function<void(OnnxModel&)>& wanted, const std::string& batch = "n") {
