@@ -237,7 +237,7 @@ class Result(_NotPickled):
     def explain(self) -> str:
         """The table of the command, and the steps from the given graph to the chosen one."""
         steps = json.loads(self._found.path_json())
-        lines = [self._found.text().rstrip()]
+        lines = [str(self).rstrip()]
         for i, step in enumerate(steps.get("steps", steps) if isinstance(steps, dict) else steps):
             lines.append(f"  {i + 1}. " + (step if isinstance(step, str) else json.dumps(step)))
         return "\n".join(lines)
@@ -267,7 +267,7 @@ class Result(_NotPickled):
         return f"<cleave.Result {self.speedup:.3f}x, {self.status}>"
 
     def __str__(self) -> str:
-        return self._found.text()
+        return in_python(self._found.text())
 
 
 def load(folder) -> Program:
