@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 import threading
@@ -106,7 +107,14 @@ def empty(like_torch: bool, dtype: str, extents):
         return torch.empty(list(extents), dtype=getattr(torch, DTYPES[dtype]))
     import numpy
 
-    return numpy.empty(list(extents), dtype=_NUMPY[dtype])
+    dtype = numpy.dtype(_NUMPY[dtype])
+    size = math.prod(extents) * dtype.itemsize
+    if size < 1 << 20:
+        return numpy.empty(list(extents), dtype=dtype)
+    # Large ones begin a line, as torch's do: such rows may be stored past the caches.
+    memory = numpy.empty(size + 64, dtype=numpy.uint8)
+    first = -memory.ctypes.data % 64
+    return memory[first : first + size].view(dtype).reshape(list(extents))
 
 
 def dtype_name(array) -> str:

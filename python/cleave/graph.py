@@ -182,8 +182,9 @@ class Graph:
 
     def output(self, value: Value, name: str | None = None) -> None:
         if not isinstance(value, Value) or value.graph is not self:
-            raise InvalidError(f"the output is a {type(value).__name__}, a value of this graph is needed", node=str(name or ""))
-        self._builder().output(_options.text("name", name or f"Y{self._outputs or ''}"), value.id)
+            raise InvalidError(f"the output is a {type(value).__name__}, a value of this graph is needed",
+                               node=name if isinstance(name, str) else "", hint='g.output(value, "name")')
+        self._builder().output(_options.text("name", f"Y{self._outputs or ''}" if name is None else name), value.id)
         self._outputs += 1
 
     # -- looking ----------------------------------------------------------------------------------------------------

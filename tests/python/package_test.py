@@ -158,6 +158,23 @@ class Programs(unittest.TestCase):
         self.assertIs(out, x)
         np.testing.assert_allclose(x, np.full((4, 16), 1 / 16), rtol=1e-6)
 
+    def test_an_output_is_a_value_and_a_name(self):
+        graph = cleave.Graph("swapped")
+        x = graph.input("x", (3,))
+        for arguments in (("y", x * 2.0), (3.0,), (cleave.Graph("other").input("x", (3,)), "y"), (x * 2.0, x), (x * 2.0, 3)):
+            with self.assertRaises(cleave.InvalidError):
+                graph.output(*arguments)
+
+    def test_large_results_begin_a_line(self):
+        graph = cleave.Graph("lines")
+        x = graph.input("x", (3, 200_000))
+        graph.output(x * 2.0, "y")
+        given = np.arange(600_000, dtype=np.float32).reshape(3, -1)
+        result = cleave.compile(graph, threads=1, search=False)(given)
+        self.assertEqual(result.ctypes.data % 64, 0)
+        self.assertTrue(result.flags.c_contiguous and result.flags.writeable)
+        np.testing.assert_array_equal(result, given * 2)
+
     def test_arrays_that_are_not_aligned(self):
         x = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
         crooked = np.frombuffer(b"?" + x.tobytes(), np.float32, offset=1).reshape(4, 16)
