@@ -8,6 +8,7 @@ import operator
 
 import torch
 
+from ._arrays import given
 from .aten_checks import Checks
 from .aten_dims import extent, number, real, refuse
 
@@ -140,6 +141,8 @@ class Emitter:
         return self.literal(arg, dtype or self.dtype())
 
     def literal(self, number, dtype):
+        if isinstance(number, int) and dtype.startswith(("i", "u")) and int(float(number)) != number:  # more than 53 bits
+            return self.builder.constant(f"number_{number}", given(torch.tensor(number)))
         return self.builder.literal(float(number), dtype)
 
     def fn(self, op, *operands):

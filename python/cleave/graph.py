@@ -11,9 +11,13 @@ _BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "div", "floordiv
 _COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
 
 
-def _real(value) -> float:
+def _real(value, dtype: str) -> float:
+    """A literal's number: a real of 53 bits, whatever its type."""
     if not isinstance(value, numbers.Real):
         raise InvalidError(f"{value!r} is no number")
+    if dtype.startswith(("i", "u")) and isinstance(value, numbers.Integral) and abs(value) > 1 << 53 and int(float(value)) != value:
+        raise InvalidError(f"error[CLV1004]: the number `{value}` does not fit a literal", code="CLV1004",
+                           hint="g.constant(name, np.int64(..)) holds integers of 64 bits")
     return float(value)
 
 
@@ -155,7 +159,7 @@ class Graph:
         return Value(self, self._builder().scalar(_options.text("name", name), _options.dtype(dtype)))
 
     def literal(self, value: float, dtype: str = "f32") -> Value:
-        return Value(self, self._builder().literal(_real(value), _options.dtype(dtype)))
+        return Value(self, self._builder().literal(_real(value, dtype), _options.dtype(dtype)))
 
     def op(self, name: str, *operands, **attributes):
         """The result of an operator: a Value, or a tuple where it has several. Numbers are literals of the first operand's
@@ -168,7 +172,7 @@ class Graph:
                     raise InvalidError(f"an operand of `{name}` belongs to another graph")
                 ids.append(v.id)
             elif isinstance(v, numbers.Real):
-                ids.append(self._builder().literal(float(v), like))
+                ids.append(self._builder().literal(_real(v, like), like))
             else:
                 raise InvalidError(f"an operand of `{name}` is a {type(v).__name__}, values and numbers are possible")
         checked = {key: _options.dtype(v) if key == "dtype" else _options.attribute(key, v) for key, v in attributes.items()}

@@ -352,7 +352,12 @@ Value GraphBuilder::scalar(const std::string& name, ElementType type) {
   });
 }
 Value GraphBuilder::literal(double value, ElementType type) {
-  return guarded([&] { return Value{impl_->builder.literal(value, internal(type)).index}; });
+  return guarded([&] {
+    const DType d = internal(type);
+    if (!is_real(d) && !(value >= -0x1p63 && value < 0x1p63))
+      raise(diagnose(Code::number_out_of_range, fmt::format("{}", value), "64 bits"));
+    return Value{impl_->builder.literal(value, d).index};
+  });
 }
 
 std::vector<Value> GraphBuilder::add_all(const std::string& op, const std::vector<Value>& operands,

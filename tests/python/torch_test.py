@@ -603,6 +603,25 @@ class Operators(unittest.TestCase):
                     with self.subTest(name):
                         torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5, equal_nan=True)
 
+    def test_integers_of_64_bits(self):
+        # A literal of a graph is a real of 53 bits; larger integers are constants.
+        a, c = torch.tensor([5, -7]), torch.tensor([True, False])
+        for k in (2**63 - 1, 2**63 - 512, -2**63, -(2**63 - 1), 2**62, 2**53 + 1):
+            for f in (lambda c, a: torch.where(c, a, k), lambda c, a: a + k, lambda c, a: torch.full_like(a, k),
+                      lambda c, a: torch.clamp(a, max=k), lambda c, a: a == k, lambda c, a: a * 0 + torch.tensor(k)):
+                program = cleave.compile(f, (c, a), threads=1, search=False)
+                self.assertTrue(torch.equal(program(c, a), f(c, a)), k)
+        graph = cleave.Graph("far")
+        x = graph.input("x", (2,), "i64")
+        self.assertEqual(graph.op("add", x, 2**62).dtype, "i64")
+        for number in (2**53 + 1, 2**63 - 1, 2**63):
+            with self.assertRaisesRegex(cleave.InvalidError, "CLV1004"):
+                graph.op("add", x, number)
+            with self.assertRaisesRegex(cleave.InvalidError, "CLV1004"):
+                graph.literal(number, "i64")
+        with self.assertRaisesRegex(cleave.InvalidError, "CLV1004"):
+            graph.literal(1e19, "i64")
+
 
 table = torch.arange(20.0).reshape(5, 4)
 # The function, arguments that eager takes, arguments of the same shapes that it refuses.
