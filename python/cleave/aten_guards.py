@@ -107,9 +107,21 @@ class Guards:
 _NAMES = {**SYMPY_INTERP, "inf": float("inf"), "__builtins__": {"min": min, "max": max, "abs": abs, "int": int, "float": float, "round": round}}
 
 
+_ARITHMETIC = (ast.Expression, ast.BoolOp, ast.boolop, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Compare, ast.cmpop, ast.Call,
+               ast.IfExp, ast.Subscript, ast.Attribute, ast.Name, ast.Constant, ast.Tuple, ast.expr_context)
+
+
 @functools.cache
 def compiled(code: str):
-    return compile(code, "<guard>", "eval")
+    """The code of a text, which may have come with a file: it is arithmetic of how arguments lie, and nothing else."""
+    tree = ast.parse(code, "<guard>", "eval")
+    for node in ast.walk(tree):
+        module = node.value.id if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) else ""
+        known = module == "math" and node.attr[0] != "_" or module == "torch" and node.attr.lstrip("_").startswith("sym_")
+        if not isinstance(node, _ARITHMETIC) or isinstance(node, ast.Attribute) and not known and (
+                node.attr not in ("shape", "stride", "storage_offset")):
+            raise InvalidError(f"`{code}` is no condition on sizes", node=code)
+    return compile(tree, "<guard>", "eval")
 
 
 def value(code, given):

@@ -253,5 +253,19 @@ class Folders(unittest.TestCase):
                 cleave.load(folder + "/p")
 
 
+class Conditions(unittest.TestCase):
+    def test_a_condition_that_came_with_a_file_is_arithmetic(self):
+        from cleave import aten_guards
+
+        given = [torch.zeros(4, 3)]
+        for code, value in (("given[0].shape[0] % 2 == 0", True), ("math.floor(given[0].shape[0] / 3)", 1),
+                            ("given[0].stride()[0] if given[0].shape[1] > 1 else 0", 3)):
+            self.assertEqual(aten_guards.value(code, given), value)
+        for code in ("given.__class__", "().__class__.__bases__", "[x for x in given]", "given[0].data_ptr()", "(lambda: 0)()",
+                     "torch.load('x')", "math.__loader__", "f'{given}'", "given[0].shape[0].__class__"):
+            with self.assertRaisesRegex(cleave.InvalidError, "no condition on sizes"):
+                aten_guards.value(code, given)
+
+
 if __name__ == "__main__":
     unittest.main()
