@@ -429,7 +429,11 @@ class NestEmitter {
       for (const auto& [node, stride] : a.dynamic)
         if (!plan_.nodes[node.index].lanes)
           p = b_.element(p, b_.mul(operand(node, u, false), k_.emit(stride)), a.dtype);
-      if (!dynamic && a.along == Along::contiguous) return contiguous(p, a, mask, guard_lanes);
+      if (!dynamic && a.along == Along::contiguous) {
+        constexpr int64_t kLine = 64;
+        if (a.ahead > 0 && u * plan_.lanes * byte_size(a.dtype) % kLine == 0) b_.prefetch(b_.ptr_add(p, a.ahead), 2);
+        return contiguous(p, a, mask, guard_lanes);
+      }
       if (!dynamic && a.along == Along::uniform) return shared(p, a, mask);
       Value indices =
           a.along == Along::general ? lane_index(a.offset, u) : b_.mul(b_.iota(plan_.lanes), b_.i64(a.stride));

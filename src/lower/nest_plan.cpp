@@ -364,15 +364,22 @@ struct Planner {
     }
   }
 
-  // Whether an accumulation inside of the vector loop reads other pages at each step: as much as possible of each then.
-  bool steps_over_pages() const {
-    const auto inner = static_cast<size_t>(out.vector_level) + 1;
-    if (inner >= out.axes.size()) return false;
+  // How many bytes apart the steps of an accumulation inside of the vector loop read, if each reads another page: as
+  // much as possible of each is read then, and what comes from memory is fetched some steps ahead. 0: they do not.
+  int64_t page_step(const Access& a) const {
     constexpr int64_t kPage = 4096;
-    return std::any_of(out.accesses.begin(), out.accesses.end(), [&](const Access& a) {
-      const auto s = k.pool.stride(a.offset, out.axes.back().symbol);
-      return s && k.pool.typical(*s) * byte_size(a.dtype) >= kPage;
-    });
+    if (static_cast<size_t>(out.vector_level) + 1 >= out.axes.size()) return 0;
+    const auto s = k.pool.stride(a.offset, out.axes.back().symbol);
+    const int64_t bytes = s ? k.pool.as_constant(*s).value_or(0) * byte_size(a.dtype) : 0;
+    return bytes >= kPage ? bytes : 0;
+  }
+  bool steps_over_pages() const {
+    return std::any_of(out.accesses.begin(), out.accesses.end(), [&](const Access& a) { return page_step(a) > 0; });
+  }
+  int64_t ahead(const Access& a) const {
+    constexpr int64_t kSteps = 8;
+    const bool far = k.pool.typical(k.layout(a.buffer).bytes) > k.machine.l2_bytes && a.along == Along::contiguous;
+    return far && k.buffer(a.buffer).place != Place::scratch ? kSteps * page_step(a) : 0;
   }
 
   int unroll(const Choice& c) const {
@@ -406,6 +413,7 @@ struct Planner {
       for (size_t i = 0; i < lanes.size(); ++i) out.nodes[i].lanes = lanes[i];
       for (size_t a = 0; a < out.accesses.size(); ++a) classify(out.accesses[a], last_index[a], v, best.lanes);
       out.unroll = unroll(best);
+      for (Access& a : out.accesses) a.ahead = ahead(a);
     } else {
       for (Access& a : out.accesses) a.along = Along::uniform, a.linear = true, a.stride = 0;
     }

@@ -23,6 +23,7 @@ struct Access {
   Along along = Along::uniform;
   int64_t stride = 0;          // along the vector axis, when `linear`
   bool linear = true;          // the stride is a constant
+  int64_t ahead = 0;           // what lies so many bytes behind is fetched into L2 with a load; 0: nothing
   std::vector<Expr> at_level;  // what the symbol of loop l adds to the offset, at [l + 1]; [0]: what surrounds the nest
 };
 
