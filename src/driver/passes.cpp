@@ -344,7 +344,27 @@ Diagnostics schedule_graphs(Compilation& c) {
   return {};
 }
 
+namespace {
+
+// Where the model is wrong about a kind of schedule ("fused", "unfused"), a short budget has to find that out: the best
+// of each kind that may come near is tried before the others.
+void best_of_each_kind_first(std::vector<tune::Proposal>& sorted) {
+  constexpr double kNear = 1.5;
+  std::vector<tune::Proposal> first, others;
+  std::set<std::string> kinds;
+  for (tune::Proposal& p : sorted) {
+    const bool near = first.empty() || p.candidate.seconds <= kNear * first[0].candidate.seconds;
+    const bool leads = near && kinds.insert(p.candidate.summary.substr(0, p.candidate.summary.find(':'))).second;
+    (leads ? first : others).push_back(std::move(p));
+  }
+  std::move(others.begin(), others.end(), std::back_inserter(first));
+  sorted = std::move(first);
+}
+
+}  // namespace
+
 Diagnostics tune_candidates(Compilation& c) {
+  best_of_each_kind_first(c.proposals);
   // Dimensions with a range have their representative values here.
   const auto at = graph::bind(*c.bound, c.typical);
   if (!at) return at.errors();
