@@ -637,6 +637,12 @@ def _mirrored(e, x, amounts, mode):
             known = [n for n in e.ints(around) if isinstance(n, int) and tight is not None]
             e.at_least(e.shape(x)[axis], max([1, *(n + tight for n in known)]), doubt=False)
         size = e.value(e.meta(x).shape[axis], "i64")
+        if mode == "circular" and any(isinstance(n, int) and n < 0 for n in e.ints(around)):  # what is left goes round
+            cut = [min(n, 0) if isinstance(n, int) else 0 for n in e.ints(around)]
+            none = [0] * rank
+            v = e.add("pad", v, low=none[:axis] + cut[:1] + none[axis + 1:], high=none[:axis] + cut[1:] + none[axis + 1:], value=0.0)
+            size = e.add("add", size, e.literal(sum(cut), "i64"))
+            around = [max(n, 0) if isinstance(n, int) else n for n in around]
         at = e.add("sub", e.add("iota", shape=[e.shape()[axis]], axis=0, dtype="i64"), e.value(around[0], "i64"))
         if not isinstance(mode, str):  # the place behind the last element holds the number
             none = [0] * rank

@@ -550,6 +550,17 @@ Result<Values> import_pad(NodeContext& c) {
     const ValueId inside = m.pad(m.broadcast(m.number(1, DType::boolean), m.shape(x)), low, high, 0);
     return m.done({m.where(inside, y, m.cast(*filler, m.dtype(y)))});
   }
+  if (mode == "wrap") {  // what negative pads leave goes round
+    Ints cut_low = low, cut_high = high;
+    for (Ints* pads : {&cut_low, &cut_high})
+      for (int64_t& p : *pads) p = std::min<int64_t>(p, 0);
+    for (Ints* pads : {&low, &high})
+      for (int64_t& p : *pads) p = std::max<int64_t>(p, 0);
+    const auto cuts = [](const Ints& pads) {
+      return std::any_of(pads.begin(), pads.end(), [](int64_t p) { return p < 0; });
+    };
+    if (cuts(cut_low) || cuts(cut_high)) x = m.pad(x, cut_low, cut_high);
+  }
   for (size_t a = 0; a < rank && m.ok(); ++a) {
     if (low[a] == 0 && high[a] == 0) continue;
     if (!c.syms().as_constant(m.shape(x)[a])) {

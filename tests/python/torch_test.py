@@ -603,6 +603,17 @@ class Operators(unittest.TestCase):
                     with self.subTest(name):
                         torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5, equal_nan=True)
 
+    def test_circular_pads_that_cut(self):
+        # What a negative amount leaves goes round.
+        for amounts in ((-1, 2), (2, -1), (-2, 4), (3, -2), (-1, -1), (0, -2)):
+            module = torch.nn.Module()
+            module.forward = lambda x, amounts=amounts: F.pad(x, amounts, mode="circular")
+            for shapes in (None, ({2: torch.export.Dim.AUTO},)):
+                program = cleave.compile(module, (torch.zeros(1, 1, 6),), dynamic_shapes=shapes, threads=1, search=False)
+                for n in (6,) if shapes is None else (6, 7, 9):
+                    x = torch.arange(float(n)).view(1, 1, n)
+                    self.assertTrue(torch.equal(program(x), F.pad(x, amounts, mode="circular")), (amounts, n))
+
     def test_integers_of_64_bits(self):
         # A literal of a graph is a real of 53 bits; larger integers are constants.
         a, c = torch.tensor([5, -7]), torch.tensor([True, False])
