@@ -19,14 +19,16 @@ constexpr int kMaxArguments = 4096;
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-void collect(const std::vector<Statement>& body, std::set<BufferId>& used) {
+// Without `stores`: but for what plain stores write.
+void collect(const std::vector<Statement>& body, std::set<BufferId>& used, bool stores = true) {
   for (const Statement& s : body)
     match(
-        s.what, [&](const For& f) { collect(f.body, used); },
+        s.what, [&](const For& f) { collect(f.body, used, stores); },
         [&](const Nest& n) {
           for (const Node& x : n.nodes)
             if (const auto* l = std::get_if<Load>(&x.what)) used.insert(l->buffer);
-          for (const Write& w : n.stores) used.insert(w.buffer);
+          for (const Write& w : n.stores)
+            if (stores || w.accumulate) used.insert(w.buffer);
         },
         [&](const Matmul& m) {
           used.insert({m.a.buffer, m.b.buffer, m.c.buffer});
@@ -34,28 +36,7 @@ void collect(const std::vector<Statement>& body, std::set<BufferId>& used) {
         },
         [&](const Let& l) {
           used.insert(l.buffer);
-          collect(l.body, used);
-        });
-}
-
-// What is read, or written otherwise than by plain stores.
-void collect_read(const std::vector<Statement>& body, std::set<BufferId>& read) {
-  for (const Statement& s : body)
-    match(
-        s.what, [&](const For& f) { collect_read(f.body, read); },
-        [&](const Nest& n) {
-          for (const Node& x : n.nodes)
-            if (const auto* l = std::get_if<Load>(&x.what)) read.insert(l->buffer);
-          for (const Write& w : n.stores)
-            if (w.accumulate) read.insert(w.buffer);
-        },
-        [&](const Matmul& m) {
-          read.insert({m.a.buffer, m.b.buffer, m.c.buffer});
-          if (m.init == Matmul::Init::scaled) read.insert(m.scale);
-        },
-        [&](const Let& l) {
-          read.insert(l.buffer);
-          collect_read(l.body, read);
+          collect(l.body, used, stores);
         });
 }
 
@@ -289,7 +270,7 @@ std::set<BufferId> used_roots(const tile::Kernel& kernel, const Plan& plan) {
 std::set<BufferId> outputs_past_caches(const tile::Program& program, const Plan& plan, const Machine& machine) {
   int64_t all = 0;
   std::set<BufferId> read, roots, out;
-  for (const tile::Kernel& k : program.kernels) collect_read(k.body, read);
+  for (const tile::Kernel& k : program.kernels) collect(k.body, read, false);
   for (const BufferId id : read) roots.insert(plan.layout(id).root);
   for (uint32_t i = 0; i < program.buffers.size(); ++i) {
     const BufferId id(i);
