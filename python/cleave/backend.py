@@ -26,7 +26,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupport
 from torch.utils import _pytree as pytree
 
-from . import _arrays, _native, _options, aten, aten_checks, fx
+from . import _arrays, _native, _options, aten, aten_checks, calls, fx
 from ._errors import Error, InvalidError, raise_flag
 
 _NAMES = ("budget", "freeze", "quiet")
@@ -263,7 +263,7 @@ def _checked(options) -> tuple:
 
 def _overlap(inputs, changed) -> bool:
     """Whether an argument that is changed shares memory with another one."""
-    spans = [fx.span(t) if isinstance(t, torch.Tensor) else None for t in inputs]
+    spans = [calls.span(t) if isinstance(t, torch.Tensor) else None for t in inputs]
     for i in changed:
         if spans[i] is None:
             continue

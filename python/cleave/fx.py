@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from . import _arrays, _native, aten, aten_dims, aten_guards
 from ._errors import FLAG, NEVER, Error, InvalidError, UnsupportedError
-from .calls import Calls, Layout, signature_of, span  # noqa: F401  (the backend takes span from here)
+from .calls import Calls, Layout, signature_of
 
 _IGNORED = ("_assert_scalar", "sym_constrain_range", "sym_constrain_range_for_size", "_assert_async")
 _HINT = "torch.compile(model, backend=\"cleave\") leaves such parts to eager"

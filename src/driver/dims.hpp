@@ -28,4 +28,15 @@ double size_at(const graph::Graph& graph, const DimValues& values);
 // that counts most is halved until it is not.
 DimValues easily_timed(const graph::Graph& graph, const std::map<std::string, DimOption>& options, DimValues values);
 
+// A range that begins higher than it was given, and why.
+struct RaisedRange {
+  std::string dim;
+  int64_t low;
+  std::string why;
+};
+// No call has an extent that is negative, or a slice that begins or ends outside of its axis: the ranges of dimensions
+// begin where that holds (set in the graph's symbols). Errors: an extent that no low end makes natural (bad_shape), a
+// typical value below one (dim_out_of_range).
+Result<std::vector<RaisedRange>> begin_where_shapes_hold(const graph::Graph& graph, const DimValues& typical);
+
 }  // namespace cleave::driver

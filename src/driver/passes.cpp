@@ -29,119 +29,6 @@ Diagnostics import_input(Compilation& c) {
   return {};
 }
 
-namespace {
-
-// The low ends from which an extent is not negative: of its only dimension whatever it takes, of several 1 or 2, of one
-// of them if that is enough.
-std::map<std::string, int64_t> least_dims(const sym::Pool& syms, sym::Expr extent) {
-  const std::vector<sym::Expr> dims = syms.symbols_of(extent);
-  const auto natural_from = [&](std::span<const sym::Expr> which, int64_t low) -> std::map<std::string, int64_t> {
-    sym::Pool raised = syms;
-    std::map<std::string, int64_t> out;
-    for (const sym::Expr d : which) {
-      const sym::Interval range = raised.symbol_range(d);
-      if (low > range.hi) return {};
-      if (low <= range.lo) continue;
-      raised.set_range(d, {low, range.hi});
-      out[raised.symbol_name(d)] = low;
-    }
-    if (raised.bounds(extent).lo < 0) return {};
-    return out;
-  };
-  if (dims.size() == 1) {
-    int64_t low = syms.symbol_range(dims[0]).lo, enough = syms.symbol_range(dims[0]).hi;
-    while (low + 1 < enough) {
-      const int64_t middle = low + (enough - low) / 2;
-      (natural_from(dims, middle).empty() ? low : enough) = middle;
-    }
-    return natural_from(dims, enough);
-  }
-  for (const int64_t low : {1, 2}) {
-    for (const sym::Expr d : dims)
-      if (auto found = natural_from(std::span(&d, 1), low); !found.empty()) return found;
-    if (auto found = natural_from(dims, low); !found.empty()) return found;
-  }
-  return {};
-}
-
-// Where a slice begins and ends, and how far inside of its axis that is.
-std::vector<std::pair<sym::Expr, sym::Expr>> slice_bounds(const graph::Graph& g, const graph::Node& n) {
-  sym::Pool& syms = g.syms();
-  const graph::Shape& shape = g.type(n.operands[0]).shape;
-  const auto& axes = n.attributes.get<std::vector<int64_t>>("axes");
-  const auto steps = n.attributes.get_or("steps", std::vector<int64_t>(axes.size(), 1));
-  std::vector<std::pair<sym::Expr, sym::Expr>> out;
-  for (const char* which : {"starts", "stops"}) {
-    const auto& bounds = n.attributes.get<std::vector<sym::Expr>>(which);
-    for (size_t i = 0; i < axes.size(); ++i) {
-      const auto axis = static_cast<size_t>(axes[i] < 0 ? axes[i] + static_cast<int64_t>(shape.size()) : axes[i]);
-      const int64_t down = steps[i] < 0 ? 1 : 0;  // from the last element to one before the first
-      out.emplace_back(bounds[i], syms.add(bounds[i], down));
-      out.emplace_back(bounds[i], syms.sub(syms.add(shape[axis], -down), bounds[i]));
-    }
-  }
-  return out;
-}
-
-// Whether an extent is not negative for these values of dimensions.
-bool holds_at(const sym::Pool& syms, sym::Expr extent, const std::map<std::string, int64_t>& values) {
-  sym::Pool fixed = syms;
-  for (const sym::Expr d : syms.symbols_of(extent))
-    if (const auto at = values.find(syms.symbol_name(d)); at != values.end())
-      fixed.set_range(d, {at->second, at->second});
-  return fixed.bounds(extent).lo >= 0;
-}
-
-// The ranges of dimensions begin there. An error where one is tuned for less.
-Diagnostics begin_at(Compilation& c, const std::map<std::string, int64_t>& lows, std::string_view why) {
-  sym::Pool& syms = c.bound->syms();
-  for (const auto& [name, low] : lows) {
-    const sym::Expr d = *syms.find_symbol(name);
-    const sym::Interval range = syms.symbol_range(d);
-    if (c.typical.at(name) < low) return {diagnose(Code::dim_out_of_range, name, c.typical.at(name), low, range.hi)};
-    syms.set_range(d, {low, range.hi});
-    for (auto& dim : c.dims)
-      if (dim.name == name) dim.option.lo = low;
-    c.notes.push_back(fmt::format("the range of {} begins at {}: {}", name, low, why));
-  }
-  return {};
-}
-
-// No call has an extent that is negative, or a slice that begins or ends outside of its axis: the ranges of dimensions
-// begin where that holds.
-Diagnostics begin_where_shapes_hold(Compilation& c) {
-  const graph::Graph& g = *c.bound;
-  sym::Pool& syms = g.syms();
-  for (size_t i = 0; i < g.value_count(); ++i) {
-    const graph::ValueId v(static_cast<uint32_t>(i));
-    for (const sym::Expr e : g.type(v).shape) {
-      if (syms.bounds(e).lo >= 0) continue;
-      const auto lows = least_dims(syms, e);
-      if (lows.empty())
-        return {diagnose(Code::bad_shape, g.value(v).name,
-                         fmt::format("the extent {} may be negative in the ranges of its dimensions", syms.print(e)))};
-      if (Diagnostics bad = begin_at(c, lows, fmt::format("`{}` has the extent {}", g.value(v).name, syms.print(e)));
-          !bad.empty())
-        return bad;
-    }
-    const graph::Node& n = g.producer(v);
-    if (n.op != graph::Op::slice) continue;
-    for (const auto& [bound, room] : slice_bounds(g, n)) {
-      if (syms.bounds(room).lo >= 0 || syms.symbols_of(room).size() != 1) continue;  // others are known at a call
-      // Where it stays inside for the typical value but not from there on, as far as bounds tell, a call knows.
-      const auto lows = least_dims(syms, room);
-      const bool higher =
-          std::any_of(lows.begin(), lows.end(), [&](const auto& l) { return l.second > c.typical.at(l.first); });
-      if (higher && holds_at(syms, room, c.typical)) continue;
-      const auto why = fmt::format("a slice begins or ends at {}", syms.print(bound));
-      if (Diagnostics bad = begin_at(c, lows, why); !bad.empty()) return bad;
-    }
-  }
-  return {};
-}
-
-}  // namespace
-
 Diagnostics bind_dims(Compilation& c) {
   const graph::Graph g = c.input.graph->detached();
   std::map<std::string, int64_t> values, all;
@@ -182,7 +69,13 @@ Diagnostics bind_dims(Compilation& c) {
   auto bound = graph::bind(g, values);
   if (!bound) return bound.errors();
   c.bound = std::move(*bound);
-  if (Diagnostics bad = begin_where_shapes_hold(c); !bad.empty()) return bad;
+  auto raised = begin_where_shapes_hold(*c.bound, c.typical);
+  if (!raised) return raised.errors();
+  for (const RaisedRange& r : *raised) {
+    for (auto& dim : c.dims)
+      if (dim.name == r.dim) dim.option.lo = r.low;
+    c.notes.push_back(fmt::format("the range of {} begins at {}: {}", r.dim, r.low, r.why));
+  }
   auto at = graph::bind(*c.bound, c.typical);
   if (!at) return at.errors();
   if (!at->has_constant_shapes())
@@ -344,27 +237,8 @@ Diagnostics schedule_graphs(Compilation& c) {
   return {};
 }
 
-namespace {
-
-// Where the model is wrong about a kind of schedule ("fused", "unfused"), a short budget has to find that out: the best
-// of each kind that may come near is tried before the others.
-void best_of_each_kind_first(std::vector<tune::Proposal>& sorted) {
-  constexpr double kNear = 1.5;
-  std::vector<tune::Proposal> first, others;
-  std::set<std::string> kinds;
-  for (tune::Proposal& p : sorted) {
-    const bool near = first.empty() || p.candidate.seconds <= kNear * first[0].candidate.seconds;
-    const bool leads = near && kinds.insert(p.candidate.summary.substr(0, p.candidate.summary.find(':'))).second;
-    (leads ? first : others).push_back(std::move(p));
-  }
-  std::move(others.begin(), others.end(), std::back_inserter(first));
-  sorted = std::move(first);
-}
-
-}  // namespace
-
 Diagnostics tune_candidates(Compilation& c) {
-  best_of_each_kind_first(c.proposals);
+  tune::best_of_each_kind_first(c.proposals);
   // Dimensions with a range have their representative values here.
   const auto at = graph::bind(*c.bound, c.typical);
   if (!at) return at.errors();

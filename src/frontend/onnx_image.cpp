@@ -551,15 +551,13 @@ Result<Values> import_pad(NodeContext& c) {
     return m.done({m.where(inside, y, m.cast(*filler, m.dtype(y)))});
   }
   if (mode == "wrap") {  // what negative pads leave goes round
-    Ints cut_low = low, cut_high = high;
-    for (Ints* pads : {&cut_low, &cut_high})
-      for (int64_t& p : *pads) p = std::min<int64_t>(p, 0);
-    for (Ints* pads : {&low, &high})
-      for (int64_t& p : *pads) p = std::max<int64_t>(p, 0);
-    const auto cuts = [](const Ints& pads) {
-      return std::any_of(pads.begin(), pads.end(), [](int64_t p) { return p < 0; });
-    };
-    if (cuts(cut_low) || cuts(cut_high)) x = m.pad(x, cut_low, cut_high);
+    Ints cut_low(rank, 0), cut_high(rank, 0);
+    for (size_t a = 0; a < rank; ++a) {
+      if (low[a] < 0) std::swap(low[a], cut_low[a]);
+      if (high[a] < 0) std::swap(high[a], cut_high[a]);
+    }
+    const Ints none(rank, 0);
+    if (cut_low != none || cut_high != none) x = m.pad(x, cut_low, cut_high);
   }
   for (size_t a = 0; a < rank && m.ok(); ++a) {
     if (low[a] == 0 && high[a] == 0) continue;

@@ -269,18 +269,18 @@ std::set<BufferId> used_roots(const tile::Kernel& kernel, const Plan& plan) {
 
 std::set<BufferId> outputs_past_caches(const tile::Program& program, const Plan& plan, const Machine& machine) {
   int64_t all = 0;
-  std::set<BufferId> read, roots, out;
-  for (const tile::Kernel& k : program.kernels) collect(k.body, read, false);
-  for (const BufferId id : read) roots.insert(plan.layout(id).root);
+  std::set<BufferId> read, out;
   for (uint32_t i = 0; i < program.buffers.size(); ++i) {
     const BufferId id(i);
     const Place place = program.buffer(id).place;
     if (plan.layout(id).root != id || place == Place::scratch || place == Place::scalar) continue;
     const int64_t bytes = plan.syms->typical(plan.layout(id).bytes);
     all += bytes;
-    if (place == Place::output && !roots.count(id) && bytes >= machine.l2_bytes) out.insert(id);
+    if (place == Place::output && bytes >= machine.l2_bytes) out.insert(id);
   }
-  if (all <= machine.l3_bytes / 4 * 3) out.clear();  // what a program gets of a cache that others share
+  if (all <= machine.l3_bytes / 4 * 3) return {};  // what a program gets of a cache that others share
+  for (const tile::Kernel& k : program.kernels) collect(k.body, read, false);
+  for (const BufferId id : read) out.erase(plan.layout(id).root);
   return out;
 }
 

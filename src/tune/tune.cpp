@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <set>
 
 #include "base/codes.hpp"
 #include "tune/placement.hpp"
@@ -445,6 +447,19 @@ class Tuner {
 };
 
 }  // namespace
+
+void best_of_each_kind_first(std::vector<Proposal>& sorted) {
+  constexpr double kNear = 1.5;
+  std::vector<Proposal> first, others;
+  std::set<std::string> kinds;
+  for (Proposal& p : sorted) {
+    const bool near = first.empty() || p.candidate.seconds <= kNear * first[0].candidate.seconds;
+    const bool leads = near && kinds.insert(p.candidate.summary.substr(0, p.candidate.summary.find(':'))).second;
+    (leads ? first : others).push_back(std::move(p));
+  }
+  std::move(others.begin(), others.end(), std::back_inserter(first));
+  sorted = std::move(first);
+}
 
 Result<Outcome> tune(const Problem& problem, const schedule::Candidate& unfused, std::vector<Proposal>& proposals,
                      const Compile& compile, const Options& options) {

@@ -32,6 +32,11 @@ struct Proposal {
   schedule::Candidate candidate;
 };
 
+// Where the model is wrong about a kind of schedule ("fused", "unfused": what its summary begins with), a short budget
+// has to find that out: of proposals that are sorted by predicted time, the best of each kind that may come near (1.5
+// times the best's) is moved before the others.
+void best_of_each_kind_first(std::vector<Proposal>& sorted);
+
 enum class Stop { exhausted, budget, no_gain, interrupted, deterministic, remembered };
 const char* name(Stop stop);
 

@@ -61,6 +61,33 @@ TEST(Lower, StoresPastTheCaches) {
             0u);
 }
 
+// An accumulation that steps over pages takes much of each, and fetches ahead what comes from memory; others do
+// neither.
+TEST(Lower, ReadsPagesInWidePieces) {
+  const auto text = [](int rows, int columns) {
+    return code(
+        fmt::format("tile t {{ input X: f32[{0}, {1}] argument 0 output Y: f32[{1}] argument 0 "
+                    "kernel a {{ nest (j < 512, i < {0}) {{ Y[j] fresh += X[i, j] }} }} }}",
+                    rows, columns));
+  };
+  const std::string far = text(4096, 1024), near = text(64, 1024), dense = text(4096, 512);
+  EXPECT_EQ(count(far, "load.f32"), 16u) << far;
+  EXPECT_EQ(count(far, "prefetch"), 16u);
+  EXPECT_EQ(count(near, "load.f32"), 16u);
+  EXPECT_EQ(count(near, "prefetch"), 0u);  // 256 KiB stay in L2
+  EXPECT_EQ(count(dense, "load.f32"), 4u);
+  EXPECT_EQ(count(dense, "prefetch"), 0u);
+}
+
+// Keys from memory are fetched into L2: L1 waits for too few lines.
+TEST(Lower, FetchesTheRowsOfADotProductIntoL2) {
+  const std::string text = code(
+      "tile t { input Q: f32[4, 128] argument 0 input K: f32[65536, 128] argument 1 output S: f32[4, 65536] argument 0 "
+      "kernel a { matmul S[0, 0] (0, 1) = Q[0, 0] (0, 1) * K[0, 0] (1, 0) size 4, 65536, 128 } }");
+  EXPECT_GT(count(text, "prefetch"), 0u) << text;
+  EXPECT_EQ(count(text, "prefetch"), count(text, " [2]\n"));
+}
+
 // Axes that are one axis to all that is touched run as one loop: rows of 5 become vectors of 16.
 TEST(Lower, JoinsAxesThatLieBehindEachOther) {
   const auto vectors = [](const std::string& nest) {

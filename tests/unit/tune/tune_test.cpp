@@ -107,6 +107,20 @@ struct Tune : ::testing::Test {
   }
 };
 
+TEST(TrialOrder, TriesTheBestOfEachKindFirst) {
+  std::vector<Proposal> proposals;
+  for (const auto& [summary, seconds] : std::vector<std::pair<std::string, double>>{
+           {"unfused: 6", 1.0}, {"unfused: 5", 1.1}, {"fused: 1", 1.2}, {"fused: 2", 1.3}, {"two passes: 2", 1.6}}) {
+    proposals.emplace_back();
+    proposals.back().candidate.summary = summary;
+    proposals.back().candidate.seconds = seconds;
+  }
+  best_of_each_kind_first(proposals);
+  std::vector<std::string> order;
+  for (const Proposal& p : proposals) order.push_back(p.candidate.summary);
+  EXPECT_EQ(order, (std::vector<std::string>{"unfused: 6", "fused: 1", "unfused: 5", "fused: 2", "two passes: 2"}));
+}
+
 TEST_F(Tune, TakesTheFastestThatIsRight) {
   const Outcome o = run({proposal("a_300"), proposal("b_100"), proposal("c_200")});
   EXPECT_EQ(o.chosen, 1);
